@@ -7,7 +7,7 @@ use std::time::Duration;
 use agentmine_runtime::app_key::AppKey;
 use agentmine_runtime::config::{self, GitHub, GitHubApp, Sources};
 use agentmine_runtime::live_secret::LiveSecret;
-use agentmine_tests::forge::{App, AskedGraphql, DEMO, Forge, Installation};
+use agentmine_tests::forge::{App, AskedGraphql, DEMO, Fault, Forge, Installation};
 use agentmine_trackers::github::GRAPHQL_TEXTS;
 use agentmine_trackers::{GitHubTracker, GitSource, NewPullRequest, Tracker, TrackerError};
 use chrono::TimeDelta;
@@ -393,6 +393,53 @@ async fn an_app_works_for_each_owner_who_installed_it() {
     rig.forge.protect(OTHER, "main");
     let objection = tracker.push_objection(&item, "main").await.unwrap();
     assert!(objection.is_some_and(|it| it.contains("branch protection")));
+}
+
+#[tokio::test]
+async fn an_app_that_is_installed_anew_is_used_without_a_restart() {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    let move_to = |id| {
+        world
+            .forge
+            .change_apps(|apps| apps[0].installations[0].id = id);
+    };
+    move_to(21);
+    let permit = permit();
+    let written = tracker.upsert_comment(&item, "m", "text", &permit);
+    written.await.unwrap();
+    move_to(22);
+    drop(git_token(&tracker).await);
+    // One that is not installed any more is reported, after one look.
+    world
+        .forge
+        .change_apps(|apps| apps[0].installations.clear());
+    let refused = tracker.repository(&item).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("is not installed for octo"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_limit_of_new_tokens_is_waited_for() {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let limited = || {
+        Fault::on("POST", "/access_tokens")
+            .status(403)
+            .body("{\"message\":\"You have exceeded a secondary rate limit.\"}")
+    };
+    world.forge.inject(limited().header("retry-after", "1"));
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    world.forge.inject(limited().header("retry-after", "600"));
+    let permit = permit();
+    let written = tracker.upsert_comment(&item, "m", "text", &permit);
+    let error = written.await.unwrap_err();
+    assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
 }
 
 #[tokio::test]

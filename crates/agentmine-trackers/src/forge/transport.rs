@@ -19,7 +19,7 @@ use serde_json::Value;
 use url::Url;
 
 use super::attempts::{Fault, RequestLimits};
-use super::rate_limit::{LimitRules, Limited, retry_after};
+use super::rate_limit::{LimitRules, Limited, Scope, retry_after};
 use super::reply::Reply;
 use crate::error::TrackerError;
 
@@ -307,6 +307,10 @@ impl Transport {
             TrackerError::Unavailable { detail, until, .. } => {
                 Outcome::Failed(Fault { detail, until }, Acted::No)
             }
+            TrackerError::RateLimited { until, .. } => Outcome::Limited(Limited {
+                until,
+                scope: Scope::Bucket,
+            }),
             error => Outcome::Denied(error),
         })?;
         let mut known = self.redactor.lock().unwrap_or_else(PoisonError::into_inner);

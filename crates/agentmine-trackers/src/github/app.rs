@@ -5,11 +5,10 @@
 //! over. Nothing is assumed about its form or length.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::TrackerKind;
-use agentmine_runtime::app_key::{AppKey, AppKeyError};
 use agentmine_runtime::config::{GitHubApp, Secret};
 use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::tls::Authority;
@@ -22,7 +21,9 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::api::{invalid, unavailable};
+use super::api::{LIMITS, invalid, unavailable};
+use super::key_file::AppKeyFile;
+use super::permissions::{GIT, Permissions, WRITE, to_read};
 use crate::error::TrackerError;
 use crate::forge::{Authorize, Purpose, RequestLimits, Section, http_client};
 
@@ -35,23 +36,8 @@ const CLOCK_SKEW: i64 = 60;
 const MAX_ANSWER: usize = 1 << 20;
 /// How long a failed try to replace the token of git waits for the next one.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
-const READ: &[(&str, &str)] = &[
-    ("contents", "read"),
-    ("issues", "read"),
-    ("metadata", "read"),
-    ("pull_requests", "read"),
-];
-const WRITE: &[(&str, &str)] = &[
-    ("contents", "write"),
-    ("issues", "write"),
-    ("metadata", "read"),
-    ("pull_requests", "write"),
-];
-/// What shows checks, each with a token of its own: an installation need not allow all of them, and work goes on without.
-const CHECK_RUNS: &[(&str, &str)] = &[("checks", "read"), ("metadata", "read")];
-const STATUSES: &[(&str, &str)] = &[("metadata", "read"), ("statuses", "read")];
-const JOBS: &[(&str, &str)] = &[("actions", "read"), ("metadata", "read")];
-const GIT: &[(&str, &str)] = &[("contents", "write"), ("metadata", "read")];
+/// An App that was uninstalled and installed anew has another installation, which is looked up once.
+const TRIES_OF_INSTALLATION: u32 = 2;
 
 /// The App with its key, and the tokens that are in use.
 #[derive(Debug)]
@@ -67,43 +53,20 @@ pub(crate) struct App {
     state: Mutex<State>,
 }
 
-/// The App's key, and the text that it was read from.
-#[derive(Debug)]
-struct AppKeyFile {
-    pem: Secret,
-    read: std::sync::Mutex<(Secret, AppKey)>,
-}
-
-impl AppKeyFile {
-    fn new(pem: Secret) -> Result<Self, AppKeyError> {
-        let key = AppKey::parse(pem.expose())?;
-        let read = (pem.clone(), key).into();
-        Ok(Self { pem, read })
-    }
-
-    /// The key now. A new text that is no key changes nothing.
-    fn current(&self) -> AppKey {
-        let now = self.pem.current();
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let (text, key) = &mut *read;
-        if text.expose() != now.expose() {
-            match AppKey::parse(now.expose()) {
-                Ok(next) => *key = next,
-                Err(error) => {
-                    tracing::warn!(%error, "the App's new key cannot be used; the former one stays in use");
-                }
-            }
-            *text = now;
-        }
-        key.clone()
-    }
-}
-
 #[derive(Debug, Default)]
 struct State {
     login: Option<String>,
     installations: HashMap<String, u64>,
     tokens: HashMap<Scope, Minted>,
+}
+
+impl State {
+    /// An installation that is there no more.
+    fn forget(&mut self, installation: u64) {
+        self.installations.retain(|_, id| *id != installation);
+        self.tokens
+            .retain(|scope, _| scope.installation != installation);
+    }
 }
 
 /// What a token is for.
@@ -112,7 +75,7 @@ struct Scope {
     installation: u64,
     /// All of the installation's if there is none.
     repository: Option<String>,
-    permissions: &'static [(&'static str, &'static str)],
+    permissions: Permissions,
 }
 
 #[derive(Debug, Clone)]
@@ -180,20 +143,10 @@ impl App {
         self: &Arc<Self>,
         path: &str,
     ) -> Result<LiveSecret, TrackerError> {
-        let (owner, name) = path.split_once('/').unwrap_or((path, ""));
-        let installation = {
-            let mut state = self.state.lock().await;
-            self.installation_of(&mut state, owner, Some(name)).await?
-        };
-        let scope = Scope {
-            installation,
-            repository: Some(name.to_owned()),
-            permissions: GIT,
-        };
-        let first = self.mint(&scope).await?;
+        let (installation, first) = self.mint_for_git(path).await?;
         let identity = Secret::new(format!("app {} installation {installation}", self.id));
         let (sender, live) = LiveSecret::replaceable(identity, first.token.clone());
-        let app = Arc::clone(self);
+        let (app, path) = (Arc::clone(self), path.to_owned());
         tokio::spawn(async move {
             let mut current = first;
             loop {
@@ -202,21 +155,45 @@ impl App {
                     () = sender.closed() => break,
                     () = tokio::time::sleep(lasts.unwrap_or_default()) => {}
                 }
-                match app.mint(&scope).await {
-                    Ok(next) => {
+                match app.mint_for_git(&path).await {
+                    Ok((_, next)) => {
                         // A push may be under way with the former one: it ends by itself.
                         current = next;
                         let _ = sender.send(current.token.clone());
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the token for git could not be replaced; it is tried again");
-                        tokio::time::sleep(TRY_AGAIN).await;
+                        tokio::time::sleep(pause_after(&error)).await;
                     }
                 }
             }
             app.revoke(&current.token).await;
         });
         Ok(live)
+    }
+
+    /// A new token for git and the repository `path`, and whose it is.
+    async fn mint_for_git(&self, path: &str) -> Result<(u64, Minted), TrackerError> {
+        let (owner, name) = path.split_once('/').unwrap_or((path, ""));
+        let mut tries = 0..TRIES_OF_INSTALLATION;
+        loop {
+            tries.next();
+            let mut state = self.state.lock().await;
+            let of = self.installation_of(&mut state, owner, Some(name));
+            let installation = of.await?;
+            drop(state);
+            let scope = Scope {
+                installation,
+                repository: Some(name.to_owned()),
+                permissions: GIT,
+            };
+            match self.mint(&scope).await {
+                Err(TrackerError::NotFound { .. }) if !tries.is_empty() => {
+                    self.state.lock().await.forget(installation);
+                }
+                minted => return Ok((installation, minted?)),
+            }
+        }
     }
 
     /// Revokes the tokens in use. At the end of the process.
@@ -358,7 +335,7 @@ impl App {
         }
         let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
         let mut response = request.send().await.map_err(away)?;
-        let status = response.status();
+        let (status, headers) = (response.status(), response.headers().clone());
         let mut answer = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(away)? {
             if answer.len() + chunk.len() > MAX_ANSWER {
@@ -369,6 +346,12 @@ impl App {
         if status.is_success() {
             return serde_json::from_slice(&answer)
                 .map_err(|_| unavailable("its answer about the App has an unexpected form"));
+        }
+        if let Some(limited) = LIMITS.read(status, &headers, &answer, Utc::now()) {
+            return Err(TrackerError::RateLimited {
+                tracker: TrackerKind::GitHub,
+                until: limited.until,
+            });
         }
         let message: Value = serde_json::from_slice(&answer).unwrap_or_default();
         let message = message["message"].as_str().unwrap_or("no message");
@@ -394,9 +377,7 @@ impl App {
                 tracker,
                 what: format!("{} of the App", segments.join("/")),
             },
-            status if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS => {
-                TrackerError::Refused { tracker, detail }
-            }
+            status if status.is_client_error() => TrackerError::Refused { tracker, detail },
             _ => unavailable(detail),
         })
     }
@@ -426,20 +407,44 @@ impl App {
     }
 }
 
-/// What a token to read `path` needs.
-fn to_read(path: &str) -> &'static [(&'static str, &'static str)] {
-    let parts: Vec<&str> = path.split('/').collect();
-    match parts.as_slice() {
-        ["repos", _, _, "commits", .., "check-runs"] => CHECK_RUNS,
-        ["repos", _, _, "commits", .., "status"] => STATUSES,
-        ["repos", _, _, "actions", ..] => JOBS,
-        _ => READ,
+/// How long a failed try to replace a token of git waits for the next one.
+fn pause_after(error: &TrackerError) -> Duration {
+    match error {
+        TrackerError::RateLimited { until, .. } => {
+            let asked = (*until - Utc::now()).to_std().unwrap_or_default();
+            asked.max(TRY_AGAIN)
+        }
+        _ => TRY_AGAIN,
     }
 }
 
 #[async_trait]
 impl Authorize for App {
     async fn token(&self, path: &str, purpose: Purpose) -> Result<Secret, TrackerError> {
+        let mut state = self.state.lock().await;
+        let mut tries = 0..TRIES_OF_INSTALLATION;
+        loop {
+            tries.next();
+            let scope = self.scope(path, purpose, &mut state).await?;
+            let installation = scope.installation;
+            match self.token(scope, &mut state).await {
+                Err(TrackerError::NotFound { .. }) if !tries.is_empty() => {
+                    state.forget(installation);
+                }
+                token => return token,
+            }
+        }
+    }
+}
+
+impl App {
+    /// What the token for a request to `path` is for.
+    async fn scope(
+        &self,
+        path: &str,
+        purpose: Purpose,
+        state: &mut State,
+    ) -> Result<Scope, TrackerError> {
         let mut segments = path.split('/');
         let repository = match (segments.next(), segments.next(), segments.next()) {
             (Some("repos"), Some(owner), Some(name)) => Some((owner, name)),
@@ -448,8 +453,6 @@ impl Authorize for App {
         let owner = path.strip_prefix("orgs/");
         let owner = owner.and_then(|rest| rest.split('/').next());
         let home = owner.or(self.home.as_deref());
-        let mut state = self.state.lock().await;
-        let state = &mut *state;
         let (installation, repository) = match (repository, home) {
             (Some((owner, name)), _) => {
                 let id = self.installation_of(state, owner, Some(name)).await?;
@@ -466,7 +469,7 @@ impl Authorize for App {
                 }
             },
         };
-        let scope = match purpose {
+        Ok(match purpose {
             Purpose::Read => Scope {
                 installation,
                 repository: None,
@@ -477,7 +480,6 @@ impl Authorize for App {
                 repository,
                 permissions: WRITE,
             },
-        };
-        self.token(scope, state).await
+        })
     }
 }

@@ -1,0 +1,33 @@
+//! Which permissions of an App's installation its tokens are asked for.
+
+/// Each with its level.
+pub(super) type Permissions = &'static [(&'static str, &'static str)];
+
+const READ: Permissions = &[
+    ("contents", "read"),
+    ("issues", "read"),
+    ("metadata", "read"),
+    ("pull_requests", "read"),
+];
+pub(super) const WRITE: Permissions = &[
+    ("contents", "write"),
+    ("issues", "write"),
+    ("metadata", "read"),
+    ("pull_requests", "write"),
+];
+/// What shows checks, each with a token of its own: an installation need not allow all of them, and work goes on without.
+const CHECK_RUNS: Permissions = &[("checks", "read"), ("metadata", "read")];
+const STATUSES: Permissions = &[("metadata", "read"), ("statuses", "read")];
+const JOBS: Permissions = &[("actions", "read"), ("metadata", "read")];
+pub(super) const GIT: Permissions = &[("contents", "write"), ("metadata", "read")];
+
+/// What a token to read `path` needs.
+pub(super) fn to_read(path: &str) -> Permissions {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["repos", _, _, "commits", .., "check-runs"] => CHECK_RUNS,
+        ["repos", _, _, "commits", .., "status"] => STATUSES,
+        ["repos", _, _, "actions", ..] => JOBS,
+        _ => READ,
+    }
+}
