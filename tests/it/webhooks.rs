@@ -119,6 +119,29 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     assert!(!log.contains(SECRET), "{log}");
 }
 
+/// The content type that GitHub's form for a new webhook proposes.
+#[tokio::test]
+async fn a_label_starts_work_at_once_by_a_delivery_in_a_form() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
+    let (producer, url) = producer(&mut rig).await;
+    let url = format!("{url}/github");
+    rig.label_issue();
+    let mut form = url::form_urlencoded::Serializer::new(String::new());
+    let form = form.append_pair("payload", &body()).finish();
+    let kind = ("content-type", "application/x-www-form-urlencoded");
+    // The signature is of the form, not of what is in it.
+    let inner = of_github(SECRET, &body()).await;
+    let forged = [kind, ("x-hub-signature-256", inner.as_str())];
+    assert_eq!(post(&url, &forged, &form).await, 401);
+    let signature = of_github(SECRET, &form).await;
+    let genuine = [kind, ("x-hub-signature-256", signature.as_str())];
+    assert_eq!(post(&url, &genuine, &form).await, 202);
+    rig.wait("the task", |tasks| tasks.len() == 1).await;
+    producer.terminate();
+    assert!(producer.end().await.0.success());
+}
+
 #[tokio::test]
 async fn a_label_starts_work_at_once_by_a_delivery_that_gitlab_signed() {
     let mut rig = Rig::on_gitlab(solves_demo()).await;

@@ -7,6 +7,7 @@
 mod hints;
 mod signed;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use agentmine_domain::TrackerKind;
@@ -18,7 +19,8 @@ use anyhow::Result;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::routing::post;
 use chrono::Utc;
 use serde_json::Value;
@@ -29,6 +31,7 @@ use signed::{Genuine, github, gitlab};
 
 /// The longest delivery.
 const MAX_BODY: usize = 1 << 20;
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
 #[derive(Clone)]
 struct Receiver {
@@ -109,6 +112,17 @@ async fn of_named_gitlab(
     receiver.of_gitlab(Some(&name), &headers, &body)
 }
 
+/// The JSON of a delivery, which a webhook of GitHub sends in a field of a form if it is not configured otherwise.
+fn json_of<'b>(headers: &HeaderMap, body: &'b [u8]) -> Cow<'b, [u8]> {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if !kind.is_some_and(|kind| kind.to_ascii_lowercase().starts_with(FORM)) {
+        return Cow::Borrowed(body);
+    }
+    let mut fields = url::form_urlencoded::parse(body);
+    let payload = fields.find(|(name, _)| name == "payload");
+    Cow::Owned(payload.map_or_else(Vec::new, |(_, json)| json.into_owned().into_bytes()))
+}
+
 /// Which server a delivery is from.
 struct Origin {
     kind: TrackerKind,
@@ -131,7 +145,8 @@ impl Receiver {
             host: host.unwrap_or_default(),
         };
         let place = |body: &Value| body["repository"]["full_name"].as_str().map(str::to_owned);
-        self.take(&from, genuine, body, place)
+        // The signature is of the body as it was sent.
+        self.take(&from, genuine, &json_of(headers, body), place)
     }
 
     /// The same of GitLab.
