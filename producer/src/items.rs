@@ -7,7 +7,7 @@ use agentmine_domain::{PublicStatus, Task, TaskHome, TaskState, pause_label_reas
 use agentmine_effects::Effects;
 use agentmine_runtime::config::Labels;
 use agentmine_store::TaskFilter;
-use agentmine_trackers::{Item, Tracker};
+use agentmine_trackers::{Item, Tracker, closed};
 use anyhow::Result;
 
 use crate::deps::ProducerDeps;
@@ -42,10 +42,13 @@ async fn one(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, task: &Task) -> Re
     let (store, labels) = (&deps.store, &deps.config.labels);
     // Before the item, whose labels may be set in between.
     let earlier = store.label_names(task.id).await?;
-    let item = tracker.item(&task.item).await?;
-    if let Some(reason) = item.closed() {
+    let looked = tracker.item(&task.item).await;
+    if let Some(reason) = closed(&looked) {
         store.request_stop(task.id, reason).await?;
-    } else if task.state == TaskState::Paused {
+        return Ok(());
+    }
+    let item = looked?;
+    if task.state == TaskState::Paused {
         resume_unlabelled(deps, task, &item).await?;
     } else if labels.asks_for_pause(&item.labels) {
         let reason = pause_label_reason(&labels.pause);

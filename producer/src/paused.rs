@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, TaskState};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_store::TaskFilter;
-use agentmine_trackers::{TrackerError, for_task};
+use agentmine_trackers::{TrackerError, closed, for_task};
 
 use crate::deps::ProducerDeps;
 use crate::items;
@@ -85,13 +85,14 @@ impl Paused {
         let Some(tracker) = trackers.find(|tracker| tracker.serves(&task.item)) else {
             return Ok(());
         };
-        match for_task(Arc::clone(tracker), task).item(&task.item).await {
-            Ok(item) if item.closed().is_some() => {
-                let reason = item.closed().unwrap_or_default();
-                if deps.store.request_stop(task.id, reason).await? {
-                    tracing::info!(task.id = %task.id, item = %task.item, reason, "the paused task ends");
-                }
+        let looked = for_task(Arc::clone(tracker), task).item(&task.item).await;
+        if let Some(reason) = closed(&looked) {
+            if deps.store.request_stop(task.id, reason).await? {
+                tracing::info!(task.id = %task.id, item = %task.item, reason, "the paused task ends");
             }
+            return Ok(());
+        }
+        match looked {
             Ok(_) if task.waits_for_credentials() && self.is_due(task.id, is_first) => {
                 if deps.store.resume(task.id).await? {
                     tracing::info!(task.id = %task.id, item = %task.item, "the credentials may be accepted now; the task is queued");

@@ -164,6 +164,7 @@ fn unseen(error: &TrackerError) -> Looked {
     match error {
         TrackerError::NotFound { .. }
         | TrackerError::Refused { .. }
+        | TrackerError::Confidential { .. }
         | TrackerError::Invalid { .. } => Looked::Free,
         TrackerError::Forbidden { .. }
         | TrackerError::Unauthorized { .. }

@@ -15,6 +15,7 @@ use super::Prepared;
 use super::workspace::output_tail;
 use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
+use crate::session::withdrawal::may_be_published;
 
 /// The message of the empty commit.
 const MESSAGE: &str = "Begin the work";
@@ -83,6 +84,7 @@ async fn open(
     item: &Item,
     prepared: &Prepared,
 ) -> Result<PullRequest, SessionError> {
+    may_be_published(ctx).await?;
     ctx.heartbeat
         .patiently(|| ctx.effects.begin_draft())
         .await?;

@@ -115,7 +115,11 @@ async fn request(
     };
     match ctx.effects.tracker().item(&origin.item).await {
         Ok(item) => Ok(Some((item.title, item.body))),
-        Err(TrackerError::NotFound { .. } | TrackerError::Forbidden { .. }) => Ok(None),
+        Err(
+            TrackerError::NotFound { .. }
+            | TrackerError::Forbidden { .. }
+            | TrackerError::Confidential { .. },
+        ) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

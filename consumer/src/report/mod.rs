@@ -10,6 +10,7 @@ use crate::error::{Interrupt, SessionError};
 use crate::prepare::draft::Begun;
 use crate::prepare::{Prepared, RoundWork};
 use crate::session::context::SessionContext;
+use crate::session::withdrawal::may_be_published;
 use crate::verify::measure::Measurer;
 
 /// What a session with a result reported.
@@ -42,6 +43,7 @@ pub(crate) async fn report(
     }
     let session = ctx.session_name();
     let (url, reported) = if prepared.branches.opens_pull_request {
+        may_be_published(ctx).await?;
         let number = ctx.task.item.number;
         let request = ctx.redactor.redact(item.body.clone());
         let text = request.as_str();

@@ -11,7 +11,7 @@ pub(crate) mod deps;
 mod outage;
 pub(crate) mod progress;
 mod verdict;
-mod withdrawal;
+pub(crate) mod withdrawal;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Whether people still want the work (spec 001 §7.1): the item is looked at while its session runs.
 //!
-//! Closing the item, removing every label of the fleet from it, and unassigning the bot withdraw the work; the pause label
+//! Closing the item, making it confidential, removing every label of the fleet from it, and unassigning the bot withdraw the work; the pause label
 //! pauses it.
 //! A tracker that does not answer changes nothing. That the bot was assigned is recorded, so that a producer or the next
 //! session notices when it no longer is.
@@ -8,12 +8,13 @@
 use std::time::Duration;
 
 use agentmine_domain::{ItemRef, credentials_reason, pause_label_reason};
+use agentmine_effects::is_final;
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::BootInstant;
-use agentmine_trackers::{Item, Tracker, TrackerError};
+use agentmine_trackers::{Item, Tracker, TrackerError, closed};
 
 use super::context::SessionContext;
-use crate::error::Interrupt;
+use crate::error::{Interrupt, SessionError};
 
 /// How long an item must not be found before it counts as gone. A tracker may lose sight of a repository for
 /// minutes: a token that is being replaced, a repository that moves.
@@ -89,6 +90,23 @@ pub(super) fn withdrawn(
     removed.then(|| format!("the label `{}` was removed", labels.processing))
 }
 
+/// Looks at the item once more before a pull request shows its text to everybody who sees the repository: it may have been
+/// closed, or made confidential, since [`watch`] looked.
+///
+/// # Errors
+/// Returns [`Interrupt::Stopped`] for such an item, and the error of a tracker that is away.
+pub(crate) async fn may_be_published(ctx: &SessionContext) -> Result<(), SessionError> {
+    let looked = ctx.effects.tracker().item(&ctx.task.item).await;
+    if let Some(reason) = closed(&looked) {
+        return Err(Interrupt::Stopped(reason.to_owned()).into());
+    }
+    match looked {
+        Err(error) if !is_final(&error) => Err(error.into()),
+        // Whoever may not look at the item may not open the pull request either, or the item is gone.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Whether the whole repository of an item that was not found is not found: it was deleted or hidden, or the token does not
 /// reach it any more. The task is paused until it is found again, as after a refusal of the credentials.
 pub(super) async fn hidden(tracker: &dyn Tracker, item: &ItemRef) -> Option<Interrupt> {
@@ -131,6 +149,9 @@ impl Seen {
         tracker: &dyn Tracker,
         looked: Result<Item, TrackerError>,
     ) -> Option<Interrupt> {
+        if let Some(reason) = closed(&looked) {
+            return Some(Interrupt::Stopped(reason.to_owned()));
+        }
         match looked {
             Ok(item) => {
                 self.gone = Gone::default();

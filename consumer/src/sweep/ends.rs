@@ -116,7 +116,8 @@ async fn one(
             | TrackerError::Forbidden { .. }
             | TrackerError::Invalid { .. }
             | TrackerError::NotFound { .. }
-            | TrackerError::Refused { .. },
+            | TrackerError::Refused { .. }
+            | TrackerError::Confidential { .. },
         )
         | EffectError::Store(_)
         | EffectError::Record { .. } => Answer::Given,

@@ -35,7 +35,8 @@ pub fn is_final(error: &TrackerError) -> bool {
         | TrackerError::Forbidden { .. }
         | TrackerError::Invalid { .. }
         | TrackerError::NotFound { .. }
-        | TrackerError::Refused { .. } => true,
+        | TrackerError::Refused { .. }
+        | TrackerError::Confidential { .. } => true,
         TrackerError::RateLimited { .. }
         | TrackerError::Unavailable { .. }
         | TrackerError::NotPermitted { .. } => false,

@@ -52,6 +52,16 @@ pub enum TrackerError {
         /// The tracker's message.
         detail: String,
     },
+    /// The issue is confidential: only some people may read it, and its pull request would show the text to others.
+    #[error(
+        "{what} is confidential, and its merge request would publish what it says; expected an issue that everybody who sees the project may read. hint: describe the work in an issue that is not confidential"
+    )]
+    Confidential {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// Which issue.
+        what: String,
+    },
     /// The configuration or this program asked for something that cannot be. Nothing was sent.
     #[error("{tracker}: {detail}")]
     Invalid {
@@ -120,7 +130,7 @@ impl TrackerError {
             Self::Unauthorized { .. } | Self::Forbidden { .. } | Self::Invalid { .. } => {
                 Blame::Ours
             }
-            Self::NotFound { .. } | Self::Refused { .. } => Blame::Task,
+            Self::NotFound { .. } | Self::Refused { .. } | Self::Confidential { .. } => Blame::Task,
             Self::RateLimited { until, .. } => Blame::World {
                 until: Some(*until),
             },

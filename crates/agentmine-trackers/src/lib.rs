@@ -35,7 +35,7 @@ pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::{
     Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, GitSource, Item,
     LabelRequest, NewIssue, NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment,
-    Repository, Skipped, Tracker,
+    Repository, Skipped, Tracker, closed,
 };
 
 /// The configured trackers, in the order of the configuration. Sends no request.

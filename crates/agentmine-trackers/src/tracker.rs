@@ -114,6 +114,19 @@ impl Item {
     }
 }
 
+/// Why nobody is to work on an item that was looked at. An error leaves it open, unless it says that only some people may
+/// read the item.
+#[must_use]
+pub fn closed(looked: &Result<Item, TrackerError>) -> Option<&'static str> {
+    match looked {
+        Ok(item) => item.closed(),
+        Err(TrackerError::Confidential { .. }) => {
+            Some("the issue is confidential, and its merge request would publish what it says")
+        }
+        Err(_) => None,
+    }
+}
+
 /// What the scans of a tracker cannot read at present: a repository, a group, or a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {

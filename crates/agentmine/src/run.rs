@@ -103,7 +103,7 @@ async fn open_issue(repository: &Path, issue: &Path, labels: &Labels) -> Result<
 /// The error for a repository or an issue file that cannot be used.
 pub(crate) fn refused(error: TrackerError) -> Failure {
     let exit = match error {
-        TrackerError::Refused { .. } => Exit::Validation,
+        TrackerError::Refused { .. } | TrackerError::Confidential { .. } => Exit::Validation,
         TrackerError::Invalid { .. } | TrackerError::NotFound { .. } => Exit::NotFound,
         TrackerError::Unauthorized { .. }
         | TrackerError::Forbidden { .. }

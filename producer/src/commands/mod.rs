@@ -322,6 +322,7 @@ fn is_of_the_item(error: &anyhow::Error) -> bool {
             TrackerError::NotFound { .. }
                 | TrackerError::Forbidden { .. }
                 | TrackerError::Refused { .. }
+                | TrackerError::Confidential { .. }
                 | TrackerError::Invalid { .. }
         )
     )

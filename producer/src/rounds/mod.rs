@@ -141,6 +141,7 @@ fn concerns_the_tracker(error: &anyhow::Error) -> bool {
             TrackerError::NotFound { .. }
                 | TrackerError::Forbidden { .. }
                 | TrackerError::Refused { .. }
+                | TrackerError::Confidential { .. }
                 | TrackerError::Invalid { .. }
         )
     )

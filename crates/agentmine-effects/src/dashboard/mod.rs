@@ -109,9 +109,11 @@ impl DashboardIssue {
             Ok(item) if item.closed().is_some() => Ok(DashboardState::Withdrawn),
             Ok(item) => Ok(DashboardState::Open(Box::new(item))),
             // It was deleted, or is confidential by now.
-            Err(TrackerError::NotFound { .. } | TrackerError::Refused { .. }) => {
-                Ok(DashboardState::Withdrawn)
-            }
+            Err(
+                TrackerError::NotFound { .. }
+                | TrackerError::Refused { .. }
+                | TrackerError::Confidential { .. },
+            ) => Ok(DashboardState::Withdrawn),
             Err(error) => Err(error.into()),
         }
     }

@@ -38,7 +38,8 @@ pub(crate) fn shown<T>(asked: Result<T, TrackerError>) -> Result<Option<T>, Trac
         Err(
             error @ (TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }
-            | TrackerError::Refused { .. }),
+            | TrackerError::Refused { .. }
+            | TrackerError::Confidential { .. }),
         ) => {
             tracing::debug!(%error, "it is not shown");
             Ok(None)

@@ -227,6 +227,7 @@ impl<'a> Found<'a> {
             TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }
             | TrackerError::Refused { .. }
+            | TrackerError::Confidential { .. }
             | TrackerError::Invalid { .. } => self.unavailable_in_a_row = 0,
         }
         self.faults.begin(what, &error);
@@ -267,6 +268,7 @@ pub(crate) fn concerns_one(error: &TrackerError) -> bool {
         TrackerError::NotFound { .. }
         | TrackerError::Forbidden { .. }
         | TrackerError::Refused { .. }
+        | TrackerError::Confidential { .. }
         | TrackerError::Invalid { .. } => true,
         TrackerError::Unauthorized { .. }
         | TrackerError::RateLimited { .. }

@@ -68,11 +68,10 @@ impl Api {
             ItemKind::PullRequest => Some(self.branches(item).await?),
         };
         if found.confidential {
-            return Err(refused(format!(
-                "{item} is confidential, and its merge request would publish what it says; expected an issue \
-                 that everybody who sees the project may read. hint: describe the work in an issue that is not \
-                 confidential"
-            )));
+            return Err(TrackerError::Confidential {
+                tracker: TrackerKind::GitLab,
+                what: item.to_string(),
+            });
         }
         let item = self.current(item, &found);
         Ok(Item {
