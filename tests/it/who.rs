@@ -169,15 +169,24 @@ async fn a_label_starts_work_only_if_somebody_allowed_added_it() {
 
 #[tokio::test]
 async fn a_bot_starts_work_only_if_it_is_named() {
-    let [on, _] = On::both().await;
-    let number = on.labelled_by("labeler[bot]");
-    on.forge.set_permission(on.repo, "labeler[bot]", "admin");
-    assert_eq!(on.code(&Named::default(), number).await, "not_allowed");
-    let named = Named {
-        allow: (vec!["labeler[bot]"], vec![]),
-        ..Named::default()
-    };
-    assert_eq!(on.code(&named, number).await, "granted");
+    let [github, gitlab] = On::both().await;
+    let bots = [
+        (&github, "labeler[bot]"),
+        (&gitlab, "project_7_bot_ab12"),
+        (&gitlab, "group_7_bot"),
+        (&gitlab, "service_account_group_7_ab12"),
+    ];
+    for (on, bot) in bots {
+        let number = on.labelled_by(bot);
+        on.forge.set_permission(on.repo, bot, "admin");
+        let code = on.code(&Named::default(), number).await;
+        assert_eq!(code, "not_allowed", "{bot}");
+        let named = Named {
+            allow: (vec![bot], vec![]),
+            ..Named::default()
+        };
+        assert_eq!(on.code(&named, number).await, "granted", "{bot}");
+    }
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ pub struct Person {
 
 impl Person {
     /// Whether a program writes with this account: the tracker calls it a bot, or it is named as the account of a GitLab
-    /// project's or group's token (`project_12_bot_ab`).
+    /// project's or group's token (`project_12_bot_ab`), or as GitLab names service accounts (`service_account_ab`).
     #[must_use]
     pub fn is_program(&self) -> bool {
         let of_token = ["project_", "group_"].iter().any(|begin| {
@@ -27,7 +27,8 @@ impl Person {
             let (id, rest) = rest.split_once('_').unwrap_or_default();
             !id.is_empty() && id.bytes().all(|c| c.is_ascii_digit()) && rest.starts_with("bot")
         });
-        self.is_bot || self.login.ends_with("[bot]") || of_token
+        let of_service = self.login.starts_with("service_account_");
+        self.is_bot || self.login.ends_with("[bot]") || of_token || of_service
     }
 
     /// Whoever had an account that is gone, as forges show it.

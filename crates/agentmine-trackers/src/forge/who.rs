@@ -64,7 +64,7 @@ pub(crate) async fn admission(
     if named(lists.allowed_users) {
         return Ok(Admission::Granted);
     }
-    if person.is_bot {
+    if person.is_program() {
         return Ok(refused(
             "it is a bot, and who_may_start.allow.users does not list it",
         ));

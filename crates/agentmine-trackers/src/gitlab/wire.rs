@@ -9,6 +9,9 @@ use crate::people::Person;
 pub(super) struct User {
     pub(super) id: u64,
     pub(super) username: String,
+    /// Shown to some tokens only.
+    #[serde(default)]
+    pub(super) bot: bool,
 }
 
 /// A user's name; deleted users are shown as GitLab shows them.
@@ -20,7 +23,7 @@ pub(super) fn person_of(user: User) -> Person {
     Person {
         login: user.username,
         id: Some(user.id),
-        is_bot: false,
+        is_bot: user.bot,
     }
 }
 
