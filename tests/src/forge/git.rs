@@ -155,9 +155,21 @@ pub(super) fn remove_branch(git_dir: &Path, branch: &str) -> bool {
     let name = format!("refs/heads/{branch}");
     let known = try_out(git_dir, &["rev-parse", "--verify", "--quiet", &name]).is_some();
     if known {
+        // A forge keeps the last commit of a pull request.
+        must(
+            git_dir,
+            &["update-ref", &format!("refs/removed/{branch}"), &name],
+        );
         must(git_dir, &["update-ref", "-d", &name]);
     }
     known
+}
+
+/// The commit that a removed branch was at.
+pub(super) fn removed_sha(git_dir: &Path, branch: &str) -> Option<String> {
+    let name = format!("refs/removed/{branch}");
+    let text = try_out(git_dir, &["rev-parse", "--verify", "-q", &name])?;
+    Some(text.trim().to_owned())
 }
 
 pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {

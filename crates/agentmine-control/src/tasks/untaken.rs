@@ -244,7 +244,9 @@ fn failed(error: &TrackerError) -> Reason {
     let code = match error {
         TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. } => "no_access",
         TrackerError::NotFound { .. } => "not_found",
-        TrackerError::Refused { .. } | TrackerError::Confidential { .. } | TrackerError::Invalid { .. } => "refused",
+        TrackerError::Refused { .. }
+        | TrackerError::Confidential { .. }
+        | TrackerError::Invalid { .. } => "refused",
         TrackerError::RateLimited { .. }
         | TrackerError::Unavailable { .. }
         | TrackerError::NotPermitted { .. } => "tracker_unavailable",

@@ -1,4 +1,4 @@
-//! Removes a branch.
+//! Whether a branch is there, and its removal.
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::api::Api;
 use crate::error::TrackerError;
-use crate::forge::Call;
+use crate::forge::{Call, concerns_one};
 use crate::tracker::BranchRemoval;
 
 #[derive(Debug, Deserialize)]
@@ -22,6 +22,20 @@ struct Commit {
 }
 
 impl Api {
+    /// Whether a project has no such branch. One that cannot be asked about counts as there.
+    pub(super) async fn lacks_branch(
+        &self,
+        project: &str,
+        branch: &str,
+    ) -> Result<bool, TrackerError> {
+        let url = self.project_url(project, &["repository", "branches", branch]);
+        match self.client.get(url).await {
+            Ok(reply) => Ok(reply.status == StatusCode::NOT_FOUND),
+            Err(error) if concerns_one(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     pub(super) async fn remove_branch(
         &self,
         item: &ItemRef,

@@ -35,8 +35,11 @@ struct Listed {
     web_url: String,
     source_branch: String,
     target_branch: String,
-    /// Absent once the source branch is gone.
+    /// Of the last push, also once the source branch is gone.
     sha: Option<String>,
+    /// Also once the source branch is gone.
+    #[serde(default)]
+    has_conflicts: bool,
     updated_at: DateTime<Utc>,
 }
 
@@ -93,6 +96,7 @@ impl OwnMergeRequests {
         });
         kept.read_at = began;
         let (mut is_long, mut is_whole) = (changes.is_some(), true);
+        let mut suspects = Vec::new();
         let former = api.former_logins.iter().map(|login| Some(login.as_str()));
         for account in std::iter::once(None).chain(former) {
             let url = list_of(api, account, changes);
@@ -104,6 +108,7 @@ impl OwnMergeRequests {
                     .client
                     .fitting::<Listed>(reply.json::<Vec<Value>>()?, what)
                 {
+                    suspects.extend(one.has_conflicts.then_some(one.id));
                     match one.counts() {
                         true => drop(kept.open.insert(one.id, one.into())),
                         false => drop(kept.open.remove(&one.id)),
@@ -114,6 +119,14 @@ impl OwnMergeRequests {
             let extent = api.client.each_page(url, what, take).await?;
             is_long |= pages > 1;
             is_whole &= extent == Extent::All;
+        }
+        let is_ours = |pull: &OpenPull| repos.iter().any(|it| it.repo_id == pull.repo_id);
+        for id in suspects {
+            if let Some(pull) = kept.open.get_mut(&id).filter(|pull| is_ours(pull))
+                && api.lacks_branch(&pull.repo_id, &pull.head).await?
+            {
+                pull.head_sha.clear();
+            }
         }
         let pulls = kept.open.values().cloned().collect();
         *self.kept() = (is_long && is_whole).then_some(kept);

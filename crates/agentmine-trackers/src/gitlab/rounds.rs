@@ -24,6 +24,7 @@ struct Mergeable {
     #[serde(default)]
     has_conflicts: bool,
     merge_status: Option<String>,
+    source_branch: String,
 }
 
 /// A discussion.
@@ -36,7 +37,8 @@ struct Discussion {
 }
 
 impl Api {
-    /// Whether it conflicts with its target branch.
+    /// Whether it conflicts with its target branch. GitLab says so too of one whose source branch is gone; of that it is
+    /// not known.
     pub(super) async fn conflicts(&self, item: &ItemRef) -> Result<Option<bool>, TrackerError> {
         let reply = self.client.get(self.item_url(item, &[])).await?;
         let found: Mergeable = reply.ok(&item.to_string())?.json()?;
@@ -44,6 +46,13 @@ impl Api {
             found.merge_status.as_deref(),
             Some("unchecked" | "checking" | "cannot_be_merged_recheck")
         );
+        if found.has_conflicts
+            && self
+                .lacks_branch(&item.repo_id, &found.source_branch)
+                .await?
+        {
+            return Ok(None);
+        }
         Ok(is_known.then_some(found.has_conflicts))
     }
 

@@ -3,9 +3,9 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
-use super::super::Inner;
 use super::super::people::EditView;
 use super::super::state::{CommentView, Issue, LabelEvent, Repo, ReviewOf, ReviewView};
+use super::super::{Inner, git};
 
 /// In milliseconds, as GitLab shows times.
 fn time(at: DateTime<Utc>) -> String {
@@ -86,12 +86,15 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
             value["moved_to_id"] = issue.moved.as_ref().map(|(_, number)| *number).into();
         }
         Some(pull) => {
+            let there = repo.sha(&pull.head);
+            let is_missing = there.is_none();
+            let sha = there.or_else(|| git::removed_sha(&repo.git_dir, &pull.head));
             let sides = json!({
                 "source_branch": pull.head, "target_branch": pull.base,
                 "source_project_id": repo.id, "target_project_id": repo.id,
-                "draft": pull.draft, "work_in_progress": pull.draft, "sha": repo.sha(&pull.head),
+                "draft": pull.draft, "work_in_progress": pull.draft, "sha": sha,
                 "merge_status": "can_be_merged", "detailed_merge_status": "mergeable",
-                "reviewers": [], "has_conflicts": false, "user": { "can_merge": true },
+                "reviewers": [], "has_conflicts": is_missing, "user": { "can_merge": true },
             });
             let more = sides.as_object().cloned().unwrap_or_default();
             value
