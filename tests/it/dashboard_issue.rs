@@ -305,7 +305,7 @@ async fn end(process: crate::rig::Process) {
 }
 
 /// The next text of the dashboard is written by a scan.
-async fn rewritten(rig: &Rig) -> IssueView {
+pub(crate) async fn rewritten(rig: &Rig) -> IssueView {
     let_it_be_written(rig).await;
     rig.produce().await;
     dashboard(rig)

@@ -60,6 +60,7 @@ mod remote_engine;
 mod restore;
 mod reviewed;
 mod rig;
+mod round_ends;
 mod rounds;
 mod secret_files;
 mod secrets;

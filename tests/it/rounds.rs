@@ -12,7 +12,7 @@ use crate::endpoint::{free_address, get};
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, codes, solves_demo};
 
 /// Solves the sample issue, and then does something else in each round.
-fn script() -> Script {
+pub(crate) fn script() -> Script {
     let begins = |round: &str| Scenario::new(round).when(&format!("this is {round} on it"));
     let commit = |text: &str| {
         begins(text)
@@ -72,7 +72,7 @@ pub(crate) async fn counted(rig: &mut Rig, event: &str, reason: &str) {
 }
 
 /// The first prompt of the model's newest conversation.
-fn newest_prompt(rig: &Rig) -> String {
+pub(crate) fn newest_prompt(rig: &Rig) -> String {
     let requests = rig.model.requests();
     let newest = requests.last().expect("the model was asked");
     newest.body["messages"][1]["content"].to_string()
@@ -318,7 +318,7 @@ async fn what_people_did_ends_the_rounds(
     }
 }
 
-fn push_of_a_person(rig: &Rig, pull: &PullView) {
+pub(crate) fn push_of_a_person(rig: &Rig, pull: &PullView) {
     rig.forge.commit(DEMO, &pull.head, &pull.head, |dir| {
         std::fs::write(dir.join("mine.txt"), "mine\n").unwrap();
     });
@@ -569,7 +569,7 @@ async fn a_label_that_is_written_while_work_begins_was_not_removed() {
 }
 
 /// The pull request's head, as its CI sees it.
-fn head(rig: &Rig, pull: &PullView) -> String {
+pub(crate) fn head(rig: &Rig, pull: &PullView) -> String {
     rig.forge
         .branch_sha(DEMO, &pull.head)
         .expect("the branch exists")

@@ -67,6 +67,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// The commit that the work branch was at when the work began.
+    pub(crate) fn began_at(&self) -> &str {
+        self.rebases.as_deref().unwrap_or(&self.base)
+    }
+
     /// How a conflict with the target branch is solved.
     pub(crate) fn solution(&self) -> Solution {
         match self.rebases {

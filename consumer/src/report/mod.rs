@@ -4,6 +4,7 @@ mod round;
 
 use agentmine_agent::{Asked, RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::ItemKind;
+use agentmine_effects::Pushers;
 use agentmine_trackers::{Item, NewPullRequest, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
@@ -75,7 +76,12 @@ pub(crate) async fn report(
         if let Some(work) = round {
             shown.last_message = round::record_answers(ctx, work, head, outcome).await?;
         }
-        let pushed = || ctx.effects.pushed_result(head, missing);
+        let is_on_theirs = round.is_some_and(|work| work.round.head != prepared.began_at());
+        let pushers = match is_on_theirs || measurer.others_pushed(head) {
+            true => Pushers::Others,
+            false => Pushers::Us,
+        };
+        let pushed = || ctx.effects.pushed_result(head, missing, pushers);
         ctx.heartbeat.patiently(pushed).await?;
         let name = ctx.task.item.tracker.pull_request();
         let because = round.map(|work| work.because(prepared.solution()));

@@ -25,7 +25,8 @@ pub(super) async fn record_answers(
     let store = &ctx.deps.store;
     let steps = ctx.heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
     let heard = given_remarks(&decode_all(&steps)?).unwrap_or_default();
-    let commit = (head != work.round.head).then_some(head);
+    let is_ours = !outcome.facts.unchanged && head != work.round.head;
+    let commit = is_ours.then_some(head);
     let threads = work.named(&heard);
     let names: Vec<String> = threads.iter().map(|(name, _)| name.clone()).collect();
     let replied = &names[..names.len().min(MAX_REPLIES)];

@@ -99,6 +99,21 @@ impl Measurer<'_> {
         Ok(now.as_deref() == Some(head))
     }
 
+    /// Whether nothing of the task is on the branch, as far as is known: pushes of earlier attempts are not.
+    fn pushed_nothing(&self) -> bool {
+        let pushed = self.prepared.workspace.gateway.pushed_head();
+        pushed.is_none() && self.ctx.task.epoch.0 <= 1
+    }
+
+    /// Whether the branch is at a commit of somebody else. Accepted: after a takeover that pushes nothing, one of somebody
+    /// else counts as that of an earlier attempt.
+    pub(crate) fn others_pushed(&self, head: &str) -> bool {
+        match self.prepared.workspace.gateway.pushed_head() {
+            Some(ours) => ours != head,
+            None => self.pushed_nothing() && head != self.prepared.began_at(),
+        }
+    }
+
     async fn measure(&self, published: Published) -> Result<Facts, SessionError> {
         let base = self.prepared.base.clone();
         let mut facts = Facts {
@@ -113,7 +128,8 @@ impl Measurer<'_> {
         let head = bare.resolve(&self.prepared.branches.work).await?;
         self.check_branch(&bare, head.as_deref()).await?;
         let is_quiet = facts.push_error.is_none() && facts.refused_pushes.is_empty();
-        if self.may_only_answer && is_quiet && head.as_deref() == Some(&*base) {
+        let is_as_it_was = head.as_deref() == Some(&*base) || self.pushed_nothing();
+        if self.may_only_answer && is_quiet && is_as_it_was && head.is_some() {
             facts.head = head;
             facts.unchanged = true;
             return Ok(facts);
@@ -122,6 +138,11 @@ impl Measurer<'_> {
         let Some(head) = head.filter(is_new) else {
             return Ok(facts);
         };
+        if self.others_pushed(&head) {
+            let note =
+                "Somebody else pushed to this branch meanwhile, which is in what was measured.";
+            facts.notes.push(note.to_owned());
+        }
         facts.head = Some(head.clone());
         facts.checks_from = self.prepared.project.checks_from.clone();
         // They use nothing of each other: what is read on the worker does not wait until the checks' sandbox is ready.
@@ -146,18 +167,23 @@ impl Measurer<'_> {
         Ok(facts)
     }
 
-    /// Ends the session if a person removed the branch after our push, or put something else in its place.
+    /// Ends the session if a person removed the branch of a pull request or after our push, or put something else in the
+    /// place of ours.
     async fn check_branch(&self, bare: &BareRepo, head: Option<&str>) -> Result<(), SessionError> {
-        let branch = &self.prepared.branches.work;
-        let Some(ours) = self.prepared.workspace.gateway.pushed_head() else {
-            return Ok(());
-        };
-        let why = match head {
-            Some(head) if head == ours || bare.contains(head, &ours).await? => return Ok(()),
-            Some(_) => {
+        let branches = &self.prepared.branches;
+        let branch = &branches.work;
+        let ours = self.prepared.workspace.gateway.pushed_head();
+        let why = match (head, ours) {
+            (None, ours) if ours.is_some() || !branches.opens_pull_request => {
+                format!("somebody removed the branch `{branch}`, which is not brought back")
+            }
+            (None, _) | (Some(_), None) => return Ok(()),
+            (Some(head), Some(ours)) => {
+                if head == ours || bare.contains(head, &ours).await? {
+                    return Ok(());
+                }
                 format!("somebody replaced the work on `{branch}`, which is not overwritten")
             }
-            None => format!("somebody removed the branch `{branch}`, which is not brought back"),
         };
         Err(Interrupt::Stopped(why).into())
     }

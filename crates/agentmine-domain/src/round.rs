@@ -52,6 +52,9 @@ pub struct RoundCause {
     /// Whether the target branch has moved and conflicts with the head.
     #[serde(default)]
     pub conflict: bool,
+    /// The commit of the target branch that conflicts, where the tracker says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
 }
 
 impl RoundCause {

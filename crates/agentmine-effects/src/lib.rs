@@ -43,7 +43,7 @@ pub use draft::{DraftState, draft_number};
 use error::ends_the_report;
 pub use error::{EffectError, is_final};
 pub use orphan::{Orphan, is_live};
-pub use pull_request::EarlierPullRequest;
+pub use pull_request::{EarlierPullRequest, Pushers, ReportedCommit};
 pub use report::{EndReport, Reporter};
 pub use text::{
     held_comment, progress_comment, transferred_comments, used, work_comment, working_comment,

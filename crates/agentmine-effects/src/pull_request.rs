@@ -18,6 +18,27 @@ struct Opened {
     /// What is missing, if the result is only partial.
     #[serde(default)]
     missing: Option<String>,
+    /// Whether somebody else pushed to its branch while the task worked on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    others_pushed: bool,
+}
+
+/// Who pushed to the branch of a pull request since the request for the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pushers {
+    /// Nobody but the task.
+    Us,
+    /// Somebody else, perhaps beside the task.
+    Others,
+}
+
+/// The commit that a result was reported on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportedCommit {
+    /// Its name.
+    pub commit: String,
+    /// Who made it, or what is below it.
+    pub pushers: Pushers,
 }
 
 /// What a pull request is about to say, recorded before it is sent: a worker that dies between the request and
@@ -115,13 +136,14 @@ impl Effects {
         &self,
         commit: &str,
         missing: Option<&str>,
+        pushers: Pushers,
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request(&self.task.branch());
         self.begin(&key).await?;
         self.announce_text(&self.task.branch(), (commit, missing), None)
             .await?;
-        self.opened(&key, &self.own_pull_request(), commit, missing)
-            .await
+        let record = opened_record(&self.own_pull_request(), (commit, pushers), missing);
+        self.record_opened(&key, &record).await
     }
 
     async fn announce_text(
@@ -152,13 +174,12 @@ impl Effects {
         commit: &str,
         missing: Option<&str>,
     ) -> Result<(), EffectError> {
-        let record = Opened {
-            number: pull.number,
-            url: pull.url.clone(),
-            commit: commit.to_owned(),
-            missing: missing.map(ToOwned::to_owned),
-        };
-        let record = serde_json::to_value(&record).map_err(unreadable(key))?;
+        let record = opened_record(pull, (commit, Pushers::Us), missing);
+        self.record_opened(key, &record).await
+    }
+
+    async fn record_opened(&self, key: &EffectKey, record: &Opened) -> Result<(), EffectError> {
+        let record = serde_json::to_value(record).map_err(unreadable(key))?;
         self.done(key, &record).await
     }
 
@@ -272,12 +293,33 @@ impl Effects {
     }
 }
 
+fn opened_record(
+    pull: &PullRequest,
+    (commit, pushers): (&str, Pushers),
+    missing: Option<&str>,
+) -> Opened {
+    Opened {
+        number: pull.number,
+        url: pull.url.clone(),
+        commit: commit.to_owned(),
+        missing: missing.map(ToOwned::to_owned),
+        others_pushed: pushers == Pushers::Others,
+    }
+}
+
 /// The commit in the record of a result.
 pub(crate) fn reported_commit(
     key: &EffectKey,
     result: serde_json::Value,
-) -> Result<String, EffectError> {
-    opened(key, result).map(|opened| opened.commit)
+) -> Result<ReportedCommit, EffectError> {
+    let opened = opened(key, result)?;
+    Ok(ReportedCommit {
+        commit: opened.commit,
+        pushers: match opened.others_pushed {
+            true => Pushers::Others,
+            false => Pushers::Us,
+        },
+    })
 }
 
 fn opened(key: &EffectKey, result: serde_json::Value) -> Result<Opened, EffectError> {

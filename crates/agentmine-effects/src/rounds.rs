@@ -63,7 +63,13 @@ impl Effects {
             return Ok(());
         }
         let body = rounds_comment(pull, reason, &self.labels.request);
-        self.comment_elsewhere(pull, &key, &body).await?;
+        match self.comment_elsewhere(pull, &key, &body).await {
+            // The conversation was locked. Rounds end all the same.
+            Err(EffectError::Tracker(error)) if is_final(&error) => {
+                tracing::warn!(task.id = %self.task.id, %error, "the end of the rounds is not reported");
+            }
+            written => written?,
+        }
         self.done(&key, &Value::Null).await
     }
 }

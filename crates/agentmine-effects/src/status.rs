@@ -14,7 +14,7 @@ use agentmine_store::EffectState;
 use agentmine_trackers::{Comment, Marker};
 use serde_json::{Value, json};
 
-use crate::pull_request::reported_commit;
+use crate::pull_request::{ReportedCommit, reported_commit};
 use crate::{EffectError, Effects, progress_comment};
 
 /// Part what is below them from what is above. Readers do not see them.
@@ -208,14 +208,14 @@ impl Effects {
         };
         let result = match task.item.kind {
             ItemKind::Issue | ItemKind::Task => task.pull_request_url.clone(),
-            ItemKind::PullRequest => self.commit_of(task).await?,
+            ItemKind::PullRequest => self.commit_of(task).await?.map(|it| it.commit),
         };
         let result = result.map(|it| format!(", {it}")).unwrap_or_default();
         Ok(format!("{name}: {how}{result}"))
     }
 
     /// The commit that the result of a task was reported on.
-    async fn commit_of(&self, task: &Task) -> Result<Option<String>, EffectError> {
+    async fn commit_of(&self, task: &Task) -> Result<Option<ReportedCommit>, EffectError> {
         let key = EffectKey::pull_request(&task.branch());
         match self.store.effect(task.id, &key).await? {
             Some(EffectState::Done(result)) => reported_commit(&key, result).map(Some),
@@ -227,7 +227,7 @@ impl Effects {
     ///
     /// # Errors
     /// Returns errors of the store.
-    pub async fn reported_commit(&self) -> Result<Option<String>, EffectError> {
+    pub async fn reported_commit(&self) -> Result<Option<ReportedCommit>, EffectError> {
         self.commit_of(&self.task).await
     }
 }

@@ -627,6 +627,14 @@ pub trait Tracker: Send + Sync + 'static {
     async fn check_log(&self, _pull: &ItemRef, _log: &str) -> Result<Option<String>, TrackerError> {
         Ok(None)
     }
+    /// The commit that a branch of the item's repository is at; `None` if there is no such branch.
+    async fn branch_commit(
+        &self,
+        _of: &ItemRef,
+        _branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        Ok(None)
+    }
     /// Whether the target branch has changes that conflict with a pull request; `None` while the tracker finds out.
     async fn conflicts(&self, _pull: &ItemRef) -> Result<Option<bool>, TrackerError> {
         Ok(None)

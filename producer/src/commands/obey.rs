@@ -16,6 +16,7 @@ use chrono::TimeDelta;
 use super::{NEWEST, number_of, words};
 use crate::capacity;
 use crate::deps::ProducerDeps;
+use crate::rounds;
 
 /// With this begins the trigger of a task that a command asked for; the id of the comment follows.
 const TRIGGER: &str = "command-";
@@ -107,7 +108,7 @@ impl Given<'_> {
             ..TaskFilter::default()
         };
         let drafts = store.tasks(&newest).await?;
-        if let Some(origin) = tasks.iter().find(|task| self.opened(task)) {
+        if let Some(origin) = tasks.iter().find(|task| rounds::opened(task, self.item)) {
             return Ok(Some(origin.clone()));
         }
         // It may have been opened when its work began.
@@ -127,12 +128,6 @@ impl Given<'_> {
             ..self.item.clone()
         };
         Ok(store.latest_task(&issue).await?)
-    }
-
-    /// Whether a task opened this pull request.
-    fn opened(&self, task: &Task) -> bool {
-        let is_here = task.item.repository() == self.item.repository();
-        is_here && self.is_at(task.pull_request_url.as_ref())
     }
 
     /// Whether a session of a task opened this pull request before it had a result.
@@ -203,7 +198,7 @@ impl Given<'_> {
         };
         if command == Command::Stop && self.item.kind == ItemKind::PullRequest {
             // Also where a round is at work: its origin is what is watched.
-            self.end_rounds(&reason).await?;
+            rounds::stop(self.deps, self.tracker, self.item, &reason).await?;
         }
         let ends_rounds = command == Command::Stop && task.item.key() != self.item.key();
         if command == Command::Status || !(changed || ends_rounds) {
@@ -216,17 +211,6 @@ impl Given<'_> {
             }
         }
         self.acknowledge(task).await
-    }
-
-    /// No further round begins on this pull request.
-    async fn end_rounds(&self, reason: &str) -> Result<()> {
-        let store = &self.deps.store;
-        let (kind, host) = (self.item.tracker, &self.item.host);
-        let watched = store.watched_pulls(kind, host).await?;
-        for origin in watched.iter().filter(|task| self.opened(task)) {
-            store.unwatch_pull(origin.id, reason).await?;
-        }
-        Ok(())
     }
 
     /// A new task for the item: the end of one is final.

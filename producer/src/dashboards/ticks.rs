@@ -21,6 +21,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::Place;
 use crate::commands::{Begin, announce_and_label, begin_again};
 use crate::deps::ProducerDeps;
+use crate::rounds;
 
 /// Characters of a name or reason in a notice.
 const MAX_NAME: usize = 200;
@@ -197,6 +198,10 @@ impl Obeying<'_> {
                 return Ok(Some(format!("task {number} was at work already")));
             }
         };
+        if order == Order::Stop(&reason) && task.item.kind == ItemKind::PullRequest {
+            // Before the record of the tick, which is settled by that.
+            rounds::stop(self.deps, self.tracker, &task.item, &reason).await?;
+        }
         let waits: Option<WaitsFor> = task.card.waits_for.clone();
         if order == Order::SkipDelay && waits.is_some() {
             store.admit_at_once(task.id).await?;

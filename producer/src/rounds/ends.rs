@@ -92,7 +92,11 @@ pub(super) fn red_base(base: &str) -> Ended {
 /// What the last round was for is as it was before it.
 pub(super) fn same_again(last: Option<&Round>, cause: &RoundCause, head: &str) -> Option<Ended> {
     let last = last?;
-    if cause.conflict && last.cause.conflict && last.head == head {
+    let is_where_it_was = last.head == head || {
+        let target = cause.target.as_ref();
+        target.is_some() && target == last.cause.target.as_ref()
+    };
+    if cause.conflict && last.cause.conflict && is_where_it_was {
         let reason = format!(
             "round {} did not solve the conflict with the target branch",
             last.number

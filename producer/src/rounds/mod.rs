@@ -9,6 +9,7 @@ mod failure;
 pub(crate) mod metrics;
 mod red;
 mod requests;
+mod stop;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{
     EndState, ItemKind, ItemRef, NewTask, Priority, Round, RoundCause, Task, TaskId, TaskState,
 };
-use agentmine_effects::Effects;
+use agentmine_effects::{Effects, Pushers};
 use agentmine_runtime::config::BranchRemovalRule;
 use agentmine_store::Enqueued;
 use agentmine_trackers::{OpenPull, OpenPulls, Tracker, TrackerError};
@@ -29,6 +30,10 @@ use crate::deps::ProducerDeps;
 use ends::Ended;
 use red::Red;
 use requests::Requests;
+pub(crate) use stop::{opened, stop};
+
+/// How long after one look at a repository that is not shown the next one is due.
+const HIDDEN: Duration = Duration::from_secs(600);
 
 /// What this producer has seen of the watched pull requests, by the task that opened each.
 #[derive(Debug, Default)]
@@ -47,6 +52,8 @@ struct Seen {
     since: Option<Instant>,
     /// The head is not a commit of ours. A list may lag behind a push, so the second look decides.
     foreign: bool,
+    /// When it is looked for again while its repository is not shown.
+    hidden: Option<Instant>,
 }
 
 impl SeenPulls {
@@ -172,13 +179,16 @@ impl Look<'_> {
         }
         let head = self.origin.branch();
         let is_it = |pull: &&OpenPull| pull.repo_id == *repo_id && pull.head == head;
+        let seen = self.deps.pulls.get(self.origin.id).unwrap_or_default();
         let Some(pull) = open.pulls.iter().find(is_it) else {
-            return self.not_listed(open).await.map(|()| None);
+            return match seen.hidden.is_some_and(|again| again > Instant::now()) {
+                true => Ok(None),
+                false => self.not_listed(open).await.map(|()| None),
+            };
         };
         if !self.deps.config.rounds.enabled {
             return Ok(None);
         }
-        let seen = self.deps.pulls.get(self.origin.id).unwrap_or_default();
         let mut now = Seen {
             updated_at: pull.updated_at,
             head: pull.head_sha.clone(),
@@ -243,6 +253,7 @@ impl Look<'_> {
             requests: requests.ids(),
             checks: red.checks.clone(),
             conflict: red.conflict,
+            target: None,
         };
         if cause.is_empty() && !red.of_base {
             seen.settled = true;
@@ -255,6 +266,9 @@ impl Look<'_> {
         }
         if rounds.len() >= usize::try_from(max).unwrap_or(usize::MAX) {
             return self.end(&item, ends::limit(max, &requests, &cause)).await;
+        }
+        if cause.conflict {
+            cause.target = red::target(self.tracker.as_ref(), &item, &pull.base).await?;
         }
         red::add_failures(self.tracker.as_ref(), &item, &mut cause.checks).await?;
         if let Some(ended) = ends::same_again(rounds.last(), &cause, &pull.head_sha) {
@@ -329,7 +343,10 @@ impl Look<'_> {
         let Some(ours) = self.effects(worked).reported_commit().await? else {
             return Ok(Head::Ours);
         };
-        if ours == pull.head_sha {
+        if ours.pushers == Pushers::Others {
+            return Ok(Head::OfOthers(ends::pushed(&pull.head)));
+        }
+        if ours.commit == pull.head_sha {
             seen.foreign = false;
             return Ok(Head::Ours);
         }
@@ -347,7 +364,16 @@ impl Look<'_> {
     async fn not_listed(&self, open: &OpenPulls) -> Result<()> {
         let (item, head) = (&self.origin.item, self.origin.branch());
         let found = match self.tracker.find_pull_request(item, &head).await {
-            Err(TrackerError::NotFound { .. }) => None,
+            // The repository is not shown, which may be for a while.
+            Err(TrackerError::NotFound { .. }) => {
+                let hidden = Some(Instant::now() + HIDDEN);
+                let now = Seen {
+                    hidden,
+                    ..Seen::default()
+                };
+                self.deps.pulls.put(self.origin.id, now);
+                return Ok(());
+            }
             found => found?,
         };
         let rule = self.deps.config.rounds.remove_branch;
@@ -393,8 +419,10 @@ impl Look<'_> {
         if commit.is_none() {
             commit = self.effects(self.origin).reported_commit().await?;
         }
-        if let Some(commit) = commit {
-            self.effects(self.origin).remove_branch(&commit).await?;
+        if let Some(ours) = commit.filter(|it| it.pushers == Pushers::Us) {
+            self.effects(self.origin)
+                .remove_branch(&ours.commit)
+                .await?;
         }
         Ok(Removal::Over)
     }

@@ -73,6 +73,18 @@ fn seen(checks: Result<Checks, TrackerError>) -> Result<Checks, TrackerError> {
     }
 }
 
+/// The commit of the target branch, or none where it is not shown.
+pub(super) async fn target(
+    tracker: &dyn Tracker,
+    item: &ItemRef,
+    branch: &str,
+) -> Result<Option<String>, TrackerError> {
+    match tracker.branch_commit(item, branch).await {
+        Err(TrackerError::Forbidden { .. } | TrackerError::NotFound { .. }) => Ok(None),
+        commit => commit,
+    }
+}
+
 /// Adds the digests of the failures.
 pub(super) async fn add_failures(
     tracker: &dyn Tracker,

@@ -41,6 +41,7 @@ fn list(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
     let mut found: Vec<Value> = repo
         .issues
         .iter()
+        .filter(|issue| !issue.deleted)
         .filter_map(|issue| Some((issue, issue.pull.as_ref()?)))
         .filter(|(issue, _)| wanted == "all" || issue.open == (wanted == "open"))
         .filter(|(_, pull)| {
@@ -59,6 +60,7 @@ fn list(inner: &Inner, ask: &Ask, repo: &Repo) -> Answer {
 
 fn one(inner: &Inner, repo: &Repo, number: &str) -> Answer {
     let issue = number.parse().ok().and_then(|number| repo.issue(number));
+    let issue = issue.filter(|issue| !issue.deleted);
     match issue.and_then(|issue| Some((issue, issue.pull.as_ref()?))) {
         Some((issue, pull)) => {
             let mut value = pull_json(inner, repo, issue, pull);

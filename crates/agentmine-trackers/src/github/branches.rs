@@ -1,10 +1,11 @@
-//! Removes a branch.
+//! Where a branch is, and its removal.
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde::Deserialize;
+use url::Url;
 
 use super::api::Api;
 use crate::error::TrackerError;
@@ -22,27 +23,48 @@ struct Object {
 }
 
 impl Api {
+    pub(super) async fn branch_commit(
+        &self,
+        of: &ItemRef,
+        branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        let path = &self.repo_of(of).await?.full_name;
+        let reply = self
+            .client
+            .get(self.reference(path, "ref", branch)?)
+            .await?;
+        if reply.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let reply = reply.ok(&format!("branch {branch} of {path}"))?;
+        Ok(Some(reply.json::<Reference>()?.object.sha))
+    }
+
+    /// The address of a branch in `list`, which is named differently for reads and writes.
+    fn reference(&self, path: &str, list: &str, branch: &str) -> Result<Url, TrackerError> {
+        let mut place = vec!["git", list, "heads"];
+        place.extend(branch.split('/'));
+        self.repo_url(path, &place)
+    }
+
     pub(super) async fn remove_branch(
         &self,
         item: &ItemRef,
         (branch, commit): (&str, &str),
         permit: &Permit,
     ) -> Result<BranchRemoval, TrackerError> {
+        match self.branch_commit(item, branch).await? {
+            None => return Ok(BranchRemoval::Gone),
+            Some(now) if now != commit => return Ok(BranchRemoval::Moved),
+            Some(_) => {}
+        }
         let path = &self.repo_of(item).await?.full_name;
-        let place = |list| {
-            let mut place = vec!["git", list, "heads"];
-            place.extend(branch.split('/'));
-            self.repo_url(path, &place)
-        };
         let what = format!("branch {branch} of {path}");
-        let reply = self.client.get(place("ref")?).await?;
-        if reply.status == StatusCode::NOT_FOUND {
-            return Ok(BranchRemoval::Gone);
-        }
-        if reply.ok(&what)?.json::<Reference>()?.object.sha != commit {
-            return Ok(BranchRemoval::Moved);
-        }
-        let call = Call::write(Method::DELETE, place("refs")?, permit);
+        let call = Call::write(
+            Method::DELETE,
+            self.reference(path, "refs", branch)?,
+            permit,
+        );
         let sent = self.client.send(&call);
         let reply = around("tracker.branch_remove", sent).await?;
         match reply.status {

@@ -346,6 +346,14 @@ impl Tracker for GitHubTracker {
         self.api.check_log(pull, log).await
     }
 
+    async fn branch_commit(
+        &self,
+        of: &ItemRef,
+        branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        self.api.branch_commit(of, branch).await
+    }
+
     async fn conflicts(&self, pull: &ItemRef) -> Result<Option<bool>, TrackerError> {
         self.api.conflicts(pull).await
     }

@@ -1,4 +1,4 @@
-//! Whether a branch is there, and its removal.
+//! Where a branch is, and its removal.
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
@@ -36,21 +36,33 @@ impl Api {
         }
     }
 
+    pub(super) async fn branch_commit(
+        &self,
+        of: &ItemRef,
+        branch: &str,
+    ) -> Result<Option<String>, TrackerError> {
+        let url = self.project_url(&of.repo_id, &["repository", "branches", branch]);
+        let reply = self.client.get(url).await?;
+        if reply.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        let reply = reply.ok(&format!("branch {branch} of {}", of.repo_path))?;
+        Ok(Some(reply.json::<Branch>()?.commit.id))
+    }
+
     pub(super) async fn remove_branch(
         &self,
         item: &ItemRef,
         (branch, commit): (&str, &str),
         permit: &Permit,
     ) -> Result<BranchRemoval, TrackerError> {
+        match self.branch_commit(item, branch).await? {
+            None => return Ok(BranchRemoval::Gone),
+            Some(now) if now != commit => return Ok(BranchRemoval::Moved),
+            Some(_) => {}
+        }
         let url = self.project_url(&item.repo_id, &["repository", "branches", branch]);
         let what = format!("branch {branch} of {}", item.repo_path);
-        let reply = self.client.get(url.clone()).await?;
-        if reply.status == StatusCode::NOT_FOUND {
-            return Ok(BranchRemoval::Gone);
-        }
-        if reply.ok(&what)?.json::<Branch>()?.commit.id != commit {
-            return Ok(BranchRemoval::Moved);
-        }
         let call = Call::write(Method::DELETE, url, permit);
         let sent = self.client.send(&call);
         let reply = around("tracker.branch_remove", sent).await?;

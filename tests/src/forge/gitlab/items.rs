@@ -33,6 +33,7 @@ pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'
             ask.param(key).is_none_or(|branch| own == Some(branch))
         };
         state
+            && !issue.deleted
             && since.is_none_or(|since| issue.updated_at >= since)
             && kind.holds(issue)
             && confidential.is_none_or(|wanted| issue.confidential == wanted)

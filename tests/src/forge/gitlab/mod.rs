@@ -108,6 +108,7 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
                 let all = state
                     .repos
                     .iter()
+                    .filter(|repo| !repo.hidden)
                     .flat_map(|repo| items::of(repo, ask, kind));
                 let own = all.filter(|(_, issue)| !mine || issue.author == *login);
                 items::page(inner, ask, own.collect())
