@@ -248,15 +248,24 @@ async fn answers(rig: Rig) {
             forge.labels(DEMO, number) == ["coding agent done"]
         })
         .await;
-    // The report keeps the answer.
+    // The report does not keep an answer that is no longer true.
     let comments = ours(&rig, number);
     assert_eq!(comments.len(), 1, "{comments:#?}");
     assert!(
         comments[0].contains("with the measured results"),
         "{comments:?}"
     );
-    assert!(comments[0].contains("is at work (running"), "{comments:?}");
+    assert!(!comments[0].contains("In answer to"), "{comments:?}");
     end(consumer).await;
+
+    // What is true of an end stays, once.
+    for _ in 0..2 {
+        rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+        rig.produce().await;
+        let text = ours(&rig, number).join("\n");
+        assert_eq!(text.matches("In answer to").count(), 1, "{text}");
+        assert!(text.contains("Task 1 is done"), "{text}");
+    }
 }
 
 #[tokio::test]

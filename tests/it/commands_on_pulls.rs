@@ -1,11 +1,15 @@
 //! Commands in reviews of the fleet's pull requests, on lines of their diffs, and on the draft of a task at work, on both
 //! forges.
 
+use std::time::{Duration, Instant};
+
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, HUMAN};
+use serde_json::json;
 
 use crate::commands::{github, gitlab, ours};
-use crate::rig::{PATIENCE, Rig};
+use crate::endpoint::free_address;
+use crate::rig::{PATIENCE, Process, Rig};
 
 /// Who may read the repository, and not start work.
 const STRANGER: &str = "remy";
@@ -196,4 +200,171 @@ async fn a_command_on_the_draft_of_a_task_is_for_that_task_on_github() {
 #[tokio::test]
 async fn a_command_on_the_draft_of_a_task_is_for_that_task_on_gitlab() {
     heard_on_the_draft(gitlab().await).await;
+}
+
+/// On a pull request that a person closed.
+async fn answered_on_a_closed_one(rig: Rig) {
+    let pull = opened(&rig).await;
+    rig.forge.close(DEMO, pull);
+    let retry = rig.forge.say(DEMO, pull, HUMAN, "/agentmine retry");
+    rig.produce().await;
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), 1, "nothing is begun");
+    assert_eq!(acknowledged(&rig), [retry]);
+    let said = ours(&rig, pull).join("\n");
+    assert_eq!(
+        said.matches("is closed, merged or locked").count(),
+        1,
+        "{said}"
+    );
+    assert!(
+        said.contains(&format!("In answer to {HUMAN}'s `/agentmine retry`")),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_retry_on_a_closed_pull_request_is_answered_and_begins_nothing_on_github() {
+    answered_on_a_closed_one(github().await).await;
+}
+
+#[tokio::test]
+async fn a_retry_on_a_closed_merge_request_is_answered_and_begins_nothing_on_gitlab() {
+    answered_on_a_closed_one(gitlab().await).await;
+}
+
+/// How a person asks on a pull request of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    ByReview,
+    ByMention,
+}
+
+/// A producer whose scans are so far apart, and which listens for webhooks.
+async fn listening(rig: &mut Rig, interval: u64) -> (Process, Hook) {
+    const SECRET: &str = "canary of a webhook's secret";
+    let github = rig.config["trackers"]["github"].is_object();
+    let (forge, header, key) = match github {
+        true => ("github", "x-hub-signature-256", "webhook_secret"),
+        false => ("gitlab", "x-gitlab-token", "webhook_secret_token"),
+    };
+    let address = free_address();
+    rig.config["producer"] = json!({
+        "interval_seconds": interval, "webhooks": { "listen": address },
+    });
+    rig.config["trackers"][forge][key] = SECRET.into();
+    let body = json!({
+        "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
+    });
+    let body = body.to_string();
+    let signature = match github {
+        true => crate::webhooks::of_github(SECRET, &body).await,
+        false => SECRET.to_owned(),
+    };
+    let url = format!("http://{address}/webhooks/{forge}");
+    let producer = rig.spawn("producer", &[]);
+    producer.wait_for("scanned").await;
+    let hook = Hook {
+        url,
+        header,
+        signature,
+        body,
+    };
+    (producer, hook)
+}
+
+/// A delivery that says that something happened in the repository.
+struct Hook {
+    url: String,
+    header: &'static str,
+    signature: String,
+    body: String,
+}
+
+impl Hook {
+    async fn deliver(&self) {
+        let headers = [(self.header, self.signature.as_str())];
+        let status = crate::webhooks::post(&self.url, &headers, &self.body).await;
+        assert_eq!(status, 202);
+    }
+}
+
+async fn wait_for_reaction(rig: &Rig, comment: u64) {
+    rig.forge
+        .wait_until("the acknowledgement", PATIENCE, |forge| {
+            let mut reactions = forge.reactions().into_iter();
+            reactions.any(|it| it.login == BOT && it.comment == comment)
+        })
+        .await;
+}
+
+async fn end(process: Process) {
+    process.terminate();
+    let (status, log) = process.end().await;
+    assert!(status.success(), "{log}");
+}
+
+/// What people write on a pull request of ours is heard within 15 s of its webhook, although the scans are an hour apart.
+async fn heard_by_webhooks(mut rig: Rig) {
+    const LIMIT: Duration = Duration::from_secs(15);
+    let pull = opened(&rig).await;
+    rig.config["rounds"]["settle_seconds"] = 0.into();
+    let (producer, hook) = listening(&mut rig, 3600).await;
+    let consumer = rig.spawn("consumer", &[]);
+    for (before, asks) in [Asks::ByReview, Asks::ByMention].into_iter().enumerate() {
+        let begun = Instant::now();
+        let forge = &rig.forge;
+        match asks {
+            Asks::ByReview => forge.add_review(DEMO, pull, "CHANGES_REQUESTED", "Please."),
+            Asks::ByMention => forge.add_comment(DEMO, pull, HUMAN, "@agentmine-bot why?"),
+        }
+        hook.deliver().await;
+        let count = before + 2;
+        rig.wait("a round", |tasks| tasks.len() == count).await;
+        let after = begun.elapsed();
+        assert!(after < LIMIT, "{asks:?}: {after:?}");
+        rig.wait_ended(count).await;
+    }
+    let begun = Instant::now();
+    let forge = &rig.forge;
+    let asked = forge.say_on_line(DEMO, pull, HUMAN, "/agentmine status");
+    hook.deliver().await;
+    wait_for_reaction(&rig, asked).await;
+    let after = begun.elapsed();
+    assert!(after < LIMIT, "the command: {after:?}");
+    end(producer).await;
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn with_webhooks_reviews_and_mentions_are_heard_within_fifteen_seconds_on_github() {
+    heard_by_webhooks(github().await).await;
+}
+
+#[tokio::test]
+async fn with_webhooks_reviews_and_mentions_are_heard_within_fifteen_seconds_on_gitlab() {
+    heard_by_webhooks(gitlab().await).await;
+}
+
+/// Without webhooks, at the interval that scans have by default.
+async fn heard_by_scans(mut rig: Rig) {
+    let pull = opened(&rig).await;
+    let (producer, _) = listening(&mut rig, 60).await;
+    let begun = Instant::now();
+    let forge = &rig.forge;
+    let asked = forge.say_on_line(DEMO, pull, HUMAN, "/agentmine status");
+    wait_for_reaction(&rig, asked).await;
+    let after = begun.elapsed();
+    assert!(after < Duration::from_secs(60), "{after:?}");
+    end(producer).await;
+}
+
+#[tokio::test]
+async fn without_webhooks_a_command_in_a_review_is_obeyed_within_a_minute_on_github() {
+    heard_by_scans(github().await).await;
+}
+
+#[tokio::test]
+async fn without_webhooks_a_command_in_a_review_is_obeyed_within_a_minute_on_gitlab() {
+    heard_by_scans(gitlab().await).await;
 }

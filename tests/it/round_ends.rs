@@ -1,7 +1,7 @@
 //! Why no further round is made on a pull request of ours, on both forges: each reason is counted and reported once.
 
 use agentmine_domain::{EndState, TaskState};
-use agentmine_tests::forge::{DEMO, Fault, HUMAN, PullView};
+use agentmine_tests::forge::{DEMO, HUMAN, PullView};
 use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
 use crate::dashboard_issue::rewritten;
@@ -327,27 +327,6 @@ async fn a_push_of_a_person_after_a_round_that_changed_nothing_ends_the_rounds_o
 #[tokio::test]
 async fn a_push_of_a_person_after_a_round_that_changed_nothing_ends_the_rounds_on_gitlab() {
     a_push_after_a_round_ends_them(gitlab(answers()).await).await;
-}
-
-/// A locked conversation takes no comment of an account without a role: rounds end nevertheless.
-async fn rounds_end_where_nothing_can_be_written((mut rig, pull): (Rig, PullView)) {
-    push_of_a_person(&rig, &pull);
-    for place in ["/comments", "/notes"] {
-        let comments = Fault::on("POST", place).times(usize::MAX);
-        rig.forge.inject(comments.status(403));
-    }
-    counted(&mut rig, "ended", "pushed").await;
-    assert!(ends_told(&rig, &pull).is_empty());
-}
-
-#[tokio::test]
-async fn rounds_end_where_a_conversation_takes_no_comment_on_github() {
-    rounds_end_where_nothing_can_be_written(github(script()).await).await;
-}
-
-#[tokio::test]
-async fn rounds_end_where_a_conversation_takes_no_comment_on_gitlab() {
-    rounds_end_where_nothing_can_be_written(gitlab(script()).await).await;
 }
 
 /// How a person stops the work on a pull request.

@@ -5,11 +5,12 @@
 //! where the first may be edited. An older task never replaces what a newer one wrote.
 //!
 //! What a task says beside its progress (the text editor is missing, the newest answer to a person) is recorded, and every
-//! later edit keeps it, whoever makes it. Accepted: a session that edits the comment meanwhile may overwrite it with what it
+//! later edit keeps it, whoever makes it. An answer that says how far the task is goes with the first edit after that
+//! changed. Accepted: a session that edits the comment meanwhile may overwrite it with what it
 //! said before, until its next edit or the second look at its end.
 
 use agentmine_domain::markdown::cap;
-use agentmine_domain::{EffectKey, EndState, ItemKind, ItemRef, Task, TaskId, TaskState};
+use agentmine_domain::{EffectKey, EndState, ItemKind, ItemRef, Phase, Task, TaskId, TaskState};
 use agentmine_store::EffectState;
 use agentmine_trackers::{Comment, Marker};
 use serde_json::{Value, json};
@@ -45,7 +46,7 @@ impl Effects {
     pub async fn comment(&self, body: &str) -> Result<(), EffectError> {
         let key = EffectKey::progress_comment();
         self.begin(&key).await?;
-        let text = cap(body, MAX_TEXT) + &self.notices().await?;
+        let text = cap(body, MAX_TEXT) + &self.notices(Answer::IfTrue).await?;
         self.write_status(&self.task.item, &text).await?;
         self.done(&key, &Value::Null).await
     }
@@ -56,7 +57,8 @@ impl Effects {
     /// Returns errors of the store and the tracker.
     pub async fn editor_comment(&self, text: &str) -> Result<(), EffectError> {
         self.begin(&EffectKey::editor_comment()).await?;
-        self.add_notice(&EffectKey::editor_comment(), text).await
+        let notice = json!({ "text": text });
+        self.add_notice(&EffectKey::editor_comment(), &notice).await
     }
 
     /// Answers a person in the comment; `text` is Markdown of ours. The answer replaces the one before it. Where a newer
@@ -65,13 +67,46 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn answer(&self, text: &str) -> Result<(), EffectError> {
+        self.answer_by(|text| json!({ "text": text }), text).await
+    }
+
+    /// The same with how far the task is. Once that is no longer so, the comment is written without it.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn answer_with_state(&self, text: &str) -> Result<(), EffectError> {
+        let (task, state) = (self.task.id, shown_state(&self.task));
+        let record = |text: &str| json!({ "text": text, "task": task, "state": state });
+        self.answer_by(record, text).await
+    }
+
+    /// The same on an item, where that may be the pull request that this task opened.
+    ///
+    /// # Errors
+    /// Returns errors of the store and the tracker.
+    pub async fn answer_on(&self, on: &ItemRef, text: &str) -> Result<(), EffectError> {
+        match on.key() == self.task.item.key() {
+            true => self.answer(text).await,
+            false => {
+                let body = progress_comment(text, "none yet");
+                self.comment_elsewhere(on, &EffectKey::answer(), &body)
+                    .await
+            }
+        }
+    }
+
+    async fn answer_by(
+        &self,
+        record: impl Fn(&str) -> Value + Send,
+        text: &str,
+    ) -> Result<(), EffectError> {
         let key = EffectKey::answer();
         match self.store.latest_task(&self.task.item).await? {
             Some(latest) if latest.id != self.task.id => {
                 let text = format!("About task {}: {text}", self.task.number);
-                self.of_other(latest).add_notice(&key, &text).await
+                self.of_other(latest).add_notice(&key, &record(&text)).await
             }
-            Some(_) | None => self.add_notice(&key, text).await,
+            Some(_) | None => self.add_notice(&key, &record(text)).await,
         }
     }
 
@@ -86,7 +121,7 @@ impl Effects {
         match self.store.latest_task(on).await? {
             Some(latest) => {
                 let other = self.of_other(latest);
-                other.add_notice(key, body).await
+                other.add_notice(key, &json!({ "text": body })).await
             }
             None => self.write_status(on, body).await,
         }
@@ -119,9 +154,14 @@ impl Effects {
         Ok(())
     }
 
-    async fn add_notice(&self, key: &EffectKey, text: &str) -> Result<(), EffectError> {
-        let before = self.notices().await?;
-        self.done(key, &json!({ "text": text })).await?;
+    /// Records what is to be said beside the progress, and has the comment say it.
+    async fn add_notice(&self, key: &EffectKey, notice: &Value) -> Result<(), EffectError> {
+        // The comment may be older than the end of what an answer says.
+        let before = [
+            self.notices(Answer::AsRecorded).await?,
+            self.notices(Answer::IfTrue).await?,
+        ];
+        self.done(key, notice).await?;
         if self.task.item.kind == ItemKind::Task {
             return Ok(());
         }
@@ -138,7 +178,7 @@ impl Effects {
     }
 
     /// What is below the text of the task, with what parts it from that.
-    async fn notices(&self) -> Result<String, EffectError> {
+    async fn notices(&self, answer: Answer) -> Result<String, EffectError> {
         let mut below = String::new();
         for key in [
             EffectKey::editor_comment(),
@@ -148,12 +188,26 @@ impl Effects {
             let notice = self.store.effect(self.task.id, &key).await?;
             if let Some(EffectState::Done(notice)) = notice
                 && let Some(text) = notice["text"].as_str()
+                && (answer == Answer::AsRecorded || self.is_true(&notice).await?)
             {
                 below += NOTICE;
                 below += text;
             }
         }
         Ok(below)
+    }
+
+    /// Whether what a notice says of a task is still so. One that says nothing of a task is.
+    async fn is_true(&self, notice: &Value) -> Result<bool, EffectError> {
+        let Some(said) = notice["state"].as_str() else {
+            return Ok(true);
+        };
+        let task: Option<TaskId> = notice["task"].as_str().and_then(|id| id.parse().ok());
+        let task = match task {
+            Some(task) => self.store.task(task).await?,
+            None => None,
+        };
+        Ok(task.is_some_and(|task| shown_state(&task) == said && said != REPORTING))
     }
 
     async fn others(&self, on: &ItemRef) -> Result<Others, EffectError> {
@@ -232,8 +286,32 @@ impl Effects {
     }
 }
 
-/// What the newest task says in a comment: without the marker, the earlier tasks and these notices.
-fn base<'b>(body: &'b str, notices: &str) -> &'b str {
+/// Which answer is among the notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    AsRecorded,
+    /// Only one that is still true.
+    IfTrue,
+}
+
+/// The state of a task whose end is about to be shown.
+const REPORTING: &str = "reporting";
+
+/// How far a task is, as roughly as an answer about it lasts.
+fn shown_state(task: &Task) -> &'static str {
+    match task.state {
+        TaskState::Queued if task.card.waits_for.is_some() => "waiting",
+        TaskState::Queued => "queued",
+        TaskState::Leased(Phase::Reporting) => REPORTING,
+        TaskState::Leased(_) => "working",
+        TaskState::Paused => "paused",
+        TaskState::Ended(_) => "ended",
+    }
+}
+
+/// What the newest task says in a comment: without the marker, the earlier tasks and the first of these notices that are
+/// there.
+fn base<'b>(body: &'b str, notices: &[String]) -> &'b str {
     let body = body.rsplit_once("\n<!-- agentmine:task=");
     let body = body.map_or("", |(text, _)| text).trim_end();
     let body = match body.ends_with(FOLDED) {
@@ -243,9 +321,8 @@ fn base<'b>(body: &'b str, notices: &str) -> &'b str {
             .trim_end(),
         false => body,
     };
-    body.strip_suffix(notices.trim_end())
-        .unwrap_or(body)
-        .trim_end()
+    let without = |notices: &String| body.strip_suffix(notices.trim_end());
+    notices.iter().find_map(without).unwrap_or(body).trim_end()
 }
 
 #[cfg(test)]
@@ -258,12 +335,13 @@ mod tests {
         let marker = "\n\n<!-- agentmine:task=1:progress -->";
         let folded = format!("{EARLIER}<details>\n\n- Task 1: done\n\n</details>");
         let notice = format!("{NOTICE}old");
+        let recorded = [notice.clone(), String::new()];
         for notices in ["", &notice] {
             for earlier in ["", &folded] {
                 let shown = format!("{text}{notices}{earlier}{marker}");
-                assert_eq!(base(&shown, notices), text);
+                assert_eq!(base(&shown, &recorded), text);
             }
         }
-        assert_eq!(base(&format!("{text}{marker}"), &notice), text);
+        assert_eq!(base(&format!("{text}{marker}"), &[notice]), text);
     }
 }

@@ -204,8 +204,8 @@ impl Given<'_> {
         if command == Command::Status || !(changed || ends_rounds) {
             let now = store.task(task.id).await?.unwrap_or_else(|| task.clone());
             let sessions = store.sessions(Some(task.id), 0).await?;
-            let answer = words::status(&now, &sessions, command, changed);
-            self.answer(&now, &answer).await?;
+            let answer = self.in_answer(&words::status(&now, &sessions, command, changed));
+            self.effects(&now).answer_with_state(&answer).await?;
             if !self.comment.kind.takes_reactions() {
                 return Ok(self.effects(task).settle(self.comment).await?);
             }
@@ -220,6 +220,12 @@ impl Given<'_> {
             true => &over.item,
             false => self.item,
         };
+        if item.kind == ItemKind::PullRequest && self.tracker.item(item).await?.closed().is_some() {
+            let label = &self.deps.config.labels.request;
+            let answer = self.in_answer(&words::closed(item.tracker.pull_request(), label));
+            self.effects(over).answer_on(item, &answer).await?;
+            return self.acknowledge(over).await;
+        }
         let url = match over.item.key() == item.key() {
             true => Some(&over.url),
             false => over.pull_request_url.as_ref(),
@@ -252,12 +258,17 @@ impl Given<'_> {
     }
 
     async fn answer(&self, task: &Task, text: &str) -> Result<()> {
+        let text = self.in_answer(text);
+        Ok(self.effects(task).answer(&text).await?)
+    }
+
+    /// A text with what it answers.
+    fn in_answer(&self, text: &str) -> String {
         let at = self.comment.created_at.format("%Y-%m-%d %H:%M UTC");
-        let text = format!(
+        format!(
             "In answer to {}, {at}: {text}",
             self.reason().replacen(" wrote ", "'s ", 1)
-        );
-        Ok(self.effects(task).answer(&text).await?)
+        )
     }
 
     /// Says that it was obeyed: by a reaction, or by an answer where the tracker has no reactions.

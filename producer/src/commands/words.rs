@@ -23,6 +23,13 @@ pub(super) fn unknown(addressed: &Addressed) -> String {
     )
 }
 
+/// To a request to go on with a pull request that is over. `label` is the request label.
+pub(super) fn closed(name: &str, label: &str) -> String {
+    format!(
+        "this {name} is closed, merged or locked, so nothing was begun. Open it and write the command again, or add the label `{label}` to the issue for new work."
+    )
+}
+
 /// How far a task is. `changed` says whether the command changed that; one that did not is answered with why.
 pub(super) fn status(task: &Task, sessions: &[Session], command: Command, changed: bool) -> String {
     let nothing = match command == Command::Status || changed {
