@@ -3,7 +3,7 @@
 //! As long as it fits on one page, the whole is asked for each time. A longer list is asked for its changes, and as a
 //! whole again once it is [`WHOLE_LIST`] old: what was deleted is not among the changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -65,7 +65,12 @@ impl From<Listed> for OpenPull {
 
 /// The list as it was when it was last asked for.
 #[derive(Debug, Default)]
-pub(super) struct OwnMergeRequests(Mutex<Option<Kept>>);
+pub(super) struct OwnMergeRequests {
+    kept: Mutex<Option<Kept>>,
+    /// Of those that seem to conflict, by id: whether their source branch is gone, and when that was asked. A real
+    /// conflict would cost a request in each scan.
+    gone: Mutex<HashMap<u64, (Instant, bool)>>,
+}
 
 #[derive(Debug, Clone)]
 struct Kept {
@@ -121,9 +126,10 @@ impl OwnMergeRequests {
             is_whole &= extent == Extent::All;
         }
         let is_ours = |pull: &OpenPull| repos.iter().any(|it| it.repo_id == pull.repo_id);
+        self.gone().retain(|id, _| suspects.contains(id));
         for id in suspects {
             if let Some(pull) = kept.open.get_mut(&id).filter(|pull| is_ours(pull))
-                && api.lacks_branch(&pull.repo_id, &pull.head).await?
+                && self.lacks_branch(api, id, pull).await?
             {
                 pull.head_sha.clear();
             }
@@ -136,8 +142,28 @@ impl OwnMergeRequests {
         })
     }
 
+    async fn lacks_branch(
+        &self,
+        api: &Api,
+        id: u64,
+        pull: &OpenPull,
+    ) -> Result<bool, TrackerError> {
+        if let Some((at, is_gone)) = self.gone().get(&id)
+            && at.elapsed() < WHOLE_LIST
+        {
+            return Ok(*is_gone);
+        }
+        let is_gone = api.lacks_branch(&pull.repo_id, &pull.head).await?;
+        self.gone().insert(id, (Instant::now(), is_gone));
+        Ok(is_gone)
+    }
+
+    fn gone(&self) -> std::sync::MutexGuard<'_, HashMap<u64, (Instant, bool)>> {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kept(&self) -> std::sync::MutexGuard<'_, Option<Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
