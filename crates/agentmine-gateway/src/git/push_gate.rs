@@ -283,7 +283,8 @@ impl PushGate {
     }
 
     /// The push must start from what upstream has now. What a person pushed in between is then part
-    /// of it, or the push is refused further on as a rewind (a rewrite is allowed of our own commits alone); a branch that a person has deleted is not
+    /// of it, or the push is refused further on as a rewind (a rewrite is allowed of our own commits alone); a branch that
+    /// a person has deleted is not
     /// created again.
     async fn check_old(
         &self,

@@ -291,7 +291,7 @@ fn codex_call(act: Act, project: &Path) -> Call {
         Act::Edit { file, old, new } => {
             patch(format!("*** Update File: {file}\n@@\n-{old}\n+{new}\n"))
         }
-        // As it is told to read files.
+        // Its instructions name this command for reading files.
         Act::View { file } => shell(format!("cat {file}")),
     }
 }
