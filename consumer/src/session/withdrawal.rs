@@ -1,8 +1,7 @@
 //! Whether people still want the work (spec 001 §7.1): the item is looked at while its session runs.
 //!
 //! Closing the item, making it confidential, removing every label of the fleet from it, and unassigning the bot withdraw
-//! the work; the pause label
-//! pauses it.
+//! the work; the pause label pauses it.
 //! A tracker that does not answer changes nothing. That the bot was assigned is recorded, so that a producer or the next
 //! session notices when it no longer is.
 
