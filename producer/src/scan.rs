@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentmine_domain::{ItemRef, NewTask, Priority, Task};
-use agentmine_effects::{Effects, announce};
+use agentmine_effects::{Effects, announce, is_dashboard};
 use agentmine_runtime::config::PriorityLabels;
 use agentmine_runtime::trace::{Span, SpanContext};
 use agentmine_store::{Enqueued, HeldRequest, ScanTime, WaitingRequest};
@@ -166,22 +166,18 @@ impl Requested {
     }
 }
 
-/// What needs no look: the requests whose tasks wait for their turn, since there may be thousands, and each scan finds them
-/// again; and the fleet's own issues.
+/// The requests whose tasks wait for their turn. They need no look, since there may be thousands, and each scan finds them
+/// again.
 struct Waiting {
     requests: HashMap<String, WaitingRequest>,
-    /// By their items' keys.
-    dashboards: HashSet<String>,
 }
 
 impl Waiting {
     async fn read(deps: &ProducerDeps) -> Result<Self> {
         let requests = deps.store.waiting_requests().await?.into_iter();
         let known = requests.map(|request| (request.dedup_key.clone(), request));
-        let dashboards = deps.store.dashboards().await?.into_iter();
         Ok(Self {
             requests: known.collect(),
-            dashboards: dashboards.map(|it| it.item().key()).collect(),
         })
     }
 
@@ -370,6 +366,8 @@ async fn record(
 ) -> Result<Vec<Requested>> {
     let mut tasks = Vec::new();
     let mut unasked = HashSet::new();
+    // Once the items are listed: a dashboard may have been opened meanwhile.
+    let dashboards = deps.store.dashboards().await?;
     for Candidate {
         item,
         trigger,
@@ -379,9 +377,16 @@ async fn record(
         labels,
     } in candidates
     {
-        if waiting.dashboards.contains(&item.key()) {
-            tracing::debug!(%item, "a dashboard is never a task");
-            continue;
+        match is_dashboard(&dashboards, tracker.as_ref(), &item).await {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::debug!(%item, "a dashboard is never a task");
+                continue;
+            }
+            Err(error) => {
+                tracing::debug!(%item, %error, "it may be a dashboard; the next scan looks again");
+                continue;
+            }
         }
         scan.found += 1;
         let by_label = priority(&deps.config.capacity.priority_labels, &labels);

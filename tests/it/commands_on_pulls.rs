@@ -315,7 +315,10 @@ async fn heard_by_webhooks(mut rig: Rig) {
         let begun = Instant::now();
         let forge = &rig.forge;
         match asks {
-            Asks::ByReview => forge.add_review(DEMO, pull, "CHANGES_REQUESTED", "Please."),
+            // The scan may have looked in the same second.
+            Asks::ByReview => forge.in_the_same_second(DEMO, pull, || {
+                forge.add_review(DEMO, pull, "CHANGES_REQUESTED", "Please.");
+            }),
             Asks::ByMention => forge.add_comment(DEMO, pull, HUMAN, "@agentmine-bot why?"),
         }
         hook.deliver().await;

@@ -207,6 +207,28 @@ async fn a_producer_killed_around_the_dashboard_opens_one_on_gitlab() {
     survives_kills(gitlab().await).await;
 }
 
+/// A person labels it before its number is recorded.
+async fn is_never_a_task(rig: Rig) {
+    rig.label_issue();
+    rig.killed_at("producer", &["store.dashboard_shows.before"])
+        .await;
+    let shown = dashboard(&rig);
+    rig.forge.add_label(DEMO, shown.number, REQUEST);
+    rig.produce().await;
+    let numbers: Vec<u64> = rig.tasks().await.iter().map(|it| it.item.number).collect();
+    assert_eq!(numbers, [shown.number - 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dashboard_that_was_opened_a_moment_ago_is_never_a_task_on_github() {
+    is_never_a_task(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dashboard_that_was_opened_a_moment_ago_is_never_a_task_on_gitlab() {
+    is_never_a_task(gitlab().await).await;
+}
+
 /// Two producers open one, and a person who closes it is done with it. It is never a task.
 async fn is_one_and_may_be_closed(rig: Rig) {
     rig.label_issue();

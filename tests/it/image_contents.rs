@@ -1,9 +1,12 @@
 //! What is in the images of the fleet's programs: little beside the programs, and what resolves names.
 
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use flate2::read::GzDecoder;
 
 use crate::images::{Images, docker};
 use crate::rig::{PATIENCE, binary};
@@ -13,31 +16,23 @@ const ROOTS: [(&str, u64); 2] = [("producer", 5), ("consumer", 35)];
 /// Megabytes of each program that runs in a sandbox.
 const LARGEST_GUEST: usize = 6;
 
-/// Whole programs (ELF, 64 bits) within another one.
-fn embedded(program: &[u8]) -> Vec<&[u8]> {
-    let field = |at: usize, length: usize| {
-        let bytes = program.get(at..at + length)?.iter().rev();
-        Some(bytes.fold(0, |sum, byte| (sum << 8) | usize::from(*byte)))
-    };
-    // Behind the program's own header.
-    let starts = memchr::memmem::find_iter(program, b"\x7fELF\x02\x01\x01").skip(1);
-    let whole = starts.filter_map(|start| {
-        let (sections, size) = (field(start + 0x28, 8)?, field(start + 0x3a, 2)?);
-        let is_header = field(start + 0x34, 2)? == 64 && size == 64;
-        let length = sections.checked_add(size * field(start + 0x3c, 2)?)?;
-        program
-            .get(start..start.checked_add(length)?)
-            .filter(|_| is_header)
+/// Programs that are packed as gzip within another one.
+fn packed(program: &[u8]) -> Vec<Vec<u8>> {
+    let starts = memchr::memmem::find_iter(program, b"\x1f\x8b\x08");
+    let unpacked = starts.filter_map(|start| {
+        let mut bytes = Vec::new();
+        let rest = program.get(start..)?;
+        GzDecoder::new(rest).read_to_end(&mut bytes).ok()?;
+        bytes.starts_with(b"\x7fELF").then_some(bytes)
     });
-    whole.collect()
+    unpacked.collect()
 }
 
 #[test]
 fn each_program_for_sandboxes_is_small_and_once_in_the_programs_that_start_them() {
     for name in ["producer", "consumer"] {
         let program = std::fs::read(binary(name)).unwrap();
-        let found = embedded(&program);
-        let sizes: Vec<usize> = found.iter().map(|program| program.len()).collect();
+        let sizes: Vec<usize> = packed(&program).iter().map(Vec::len).collect();
         assert_eq!(
             sizes.len(),
             2,

@@ -2,7 +2,7 @@
 
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView};
-use agentmine_tests::model::Script;
+use agentmine_tests::model::{Scenario, Script, say};
 
 use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
 
@@ -211,6 +211,44 @@ async fn a_draft_gets_no_result_once_its_issue_is_confidential() {
     let told = said(&rig, DEMO, draft.number);
     assert!(told.contains(CONFIDENTIAL), "{told}");
     assert!(!told.contains("greet"), "{told}");
+}
+
+/// The issue is confidential by the time its draft is to be opened: the branch is named by then.
+#[tokio::test]
+async fn no_draft_is_opened_for_an_issue_made_confidential_just_before() {
+    let naming = Scenario::new("names").when("<issue>");
+    let script = Script::new()
+        .scenario(naming.replies([say("greet")]))
+        .scenario(solves_demo());
+    let mut rig = gitlab_unwatched(script).await;
+    rig.config["issue_to_mr_conversion"]["enabled"] = true.into();
+    rig.config["agent"]["branch_pattern"] = "{bot}-{number}-{description}".into();
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(0);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    makes_confidential(&rig, number);
+    rig.model.release();
+    stopped_confidential(&rig, number, consumer).await;
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    assert_eq!(rig.forge.pushes(DEMO), Vec::<String>::new());
+}
+
+/// A paused task has no session that looks.
+#[tokio::test]
+async fn a_paused_task_ends_once_its_issue_is_confidential() {
+    let rig = gitlab().await;
+    let (number, consumer) = pushed(&rig).await;
+    let task = rig.task().await;
+    rig.store.request_pause(task.id, "lunch").await.unwrap();
+    let is_paused = |tasks: &[Task]| tasks.iter().all(|it| it.state == TaskState::Paused);
+    rig.wait("it is paused", is_paused).await;
+    rig.model.release();
+    makes_confidential(&rig, number);
+    let producer = rig.spawn("producer", &[]);
+    stopped_confidential(&rig, number, consumer).await;
+    end(producer).await;
+    assert!(rig.forge.pulls(DEMO).is_empty());
 }
 
 /// GitHub says that there was an issue.

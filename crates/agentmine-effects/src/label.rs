@@ -6,7 +6,7 @@ use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::EffectState;
-use agentmine_trackers::LabelRequest;
+use agentmine_trackers::{LabelRequest, TrackerError};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
@@ -179,7 +179,11 @@ impl Effects {
     /// Whether the item shows this label of the fleet and no other one, and no request that this task answers: a
     /// writer that was interrupted may have added the label and removed nothing yet.
     async fn shows(&self, label: TaskLabel) -> Result<bool, EffectError> {
-        let found = self.tracker.item(&self.task.item).await?.labels;
+        let found = match self.tracker.item(&self.task.item).await {
+            // It is not read, and its labels are set again.
+            Err(TrackerError::Confidential { .. }) => return Ok(false),
+            found => found?.labels,
+        };
         Ok(self.is_shown(label, &found) && !self.request_is_answered(label).await?)
     }
 

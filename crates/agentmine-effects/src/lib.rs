@@ -37,7 +37,7 @@ use serde_json::Value;
 pub use announce::announce;
 pub use dashboard::{
     BoxAction, BoxSubject, DashboardBox, DashboardEntry, DashboardIssue, DashboardState,
-    DashboardView, Rewrite, dashboard_text,
+    DashboardView, Rewrite, dashboard_text, is_dashboard,
 };
 pub use draft::{DraftState, draft_number};
 use error::ends_the_report;

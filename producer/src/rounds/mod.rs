@@ -257,7 +257,10 @@ impl Look<'_> {
         };
         if cause.is_empty() && !red.of_base {
             seen.settled = true;
-            seen.again = Some(Instant::now() + apart(age));
+            seen.again = Some(match is_younger_than(pull.updated_at, SAME_TIME) {
+                true => Instant::now(),
+                false => Instant::now() + apart(age),
+            });
             return Ok(None);
         }
         let max = self.deps.config.rounds.max;
@@ -452,6 +455,9 @@ impl Look<'_> {
     }
 }
 
+/// Times of trackers are whole seconds: what is said in the second in which a pull request was looked at shows the same time.
+/// The tracker's clock may differ by the rest.
+const SAME_TIME: u64 = 60;
 /// How long the checks of a head may go on while others are red.
 const LONGEST_CHECK: Duration = Duration::from_secs(3600);
 

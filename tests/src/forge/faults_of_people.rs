@@ -21,6 +21,22 @@ impl Forge {
         });
     }
 
+    /// Somebody does something to an item in the second of its latest change: it shows the same time as before.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn in_the_same_second<T>(&self, repo: &str, number: u64, act: impl FnOnce() -> T) -> T {
+        let time = |repo: &mut Repo| repo.issue_mut(number).map(|issue| issue.updated_at);
+        let before = self.with_repo_mut(repo, time);
+        let done = act();
+        self.with_repo_mut(repo, |repo| {
+            if let (Some(issue), Some(before)) = (repo.issue_mut(number), before) {
+                issue.updated_at = before;
+            }
+        });
+        done
+    }
+
     /// A person locks a conversation.
     ///
     /// # Panics

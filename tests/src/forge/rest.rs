@@ -101,6 +101,16 @@ impl Answer {
 
     /// One page of a list, with the `Link` header.
     pub(super) fn page(inner: &Inner, ask: &Ask, all: Vec<Value>) -> Self {
+        Self::page_of(inner, ask, all, |value| value)
+    }
+
+    /// The same of a long list, of which only the page gets its shape.
+    pub(super) fn page_of<T>(
+        inner: &Inner,
+        ask: &Ask,
+        all: Vec<T>,
+        shape: impl Fn(T) -> Value,
+    ) -> Self {
         let total = all.len();
         let (items, link) = cut(inner, ask, all);
         debug_assert!(items.len() <= total);
@@ -118,13 +128,13 @@ impl Answer {
         Self {
             link,
             headers,
-            ..Self::ok(Value::Array(items))
+            ..Self::ok(Value::Array(items.into_iter().map(shape).collect()))
         }
     }
 }
 
 /// The requested page of a list, and its `Link` header.
-pub(super) fn cut(inner: &Inner, ask: &Ask, all: Vec<Value>) -> (Vec<Value>, Option<String>) {
+pub(super) fn cut<T>(inner: &Inner, ask: &Ask, all: Vec<T>) -> (Vec<T>, Option<String>) {
     let per_page = ask.number("per_page", ask.api.per_page()).clamp(1, 100);
     let page = ask.number("page", 1).max(1);
     let last = all.len().div_ceil(per_page).max(1);

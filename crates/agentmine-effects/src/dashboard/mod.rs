@@ -11,7 +11,7 @@ mod text;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{ItemRef, RepositoryRef};
+use agentmine_domain::{ItemKind, ItemRef, RepositoryRef};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{Dashboard, ShownDashboard, Store};
 use agentmine_trackers::{Item, NewIssue, OurIssue, Tracker, TrackerError};
@@ -56,6 +56,28 @@ pub enum Rewrite {
     IfChanged,
     /// Whatever it says: boxes are ticked.
     Always,
+}
+
+/// Whether an item is a dashboard, by the records as they are after the item was listed.
+///
+/// # Errors
+/// Returns errors of the tracker, which is asked about an issue that may have been opened a moment ago: its number is recorded
+/// after that.
+pub async fn is_dashboard(
+    records: &[Dashboard],
+    tracker: &dyn Tracker,
+    item: &ItemRef,
+) -> Result<bool, TrackerError> {
+    let of_its_repository = |record: &&Dashboard| record.item().repository() == item.repository();
+    let Some(record) = records.iter().find(of_its_repository) else {
+        return Ok(false);
+    };
+    if record.number.is_some() || item.kind != ItemKind::Issue {
+        return Ok(record.is(item));
+    }
+    let found = tracker.item(item).await?;
+    let login = tracker.login().await?;
+    Ok(found.body.contains(MARKER) && found.author.eq_ignore_ascii_case(&login))
 }
 
 impl DashboardIssue {

@@ -61,9 +61,8 @@ pub(super) fn page(inner: &Inner, ask: &Ask, mut found: Vec<(&Repo, &Issue)>) ->
     if ask.param("sort") != Some("asc") {
         found.reverse();
     }
-    let all = found.into_iter();
-    let all = all.map(|(repo, issue)| shapes::item(inner, repo, issue));
-    Answer::page(inner, ask, all.collect())
+    let shape = |(repo, issue)| shapes::item(inner, repo, issue);
+    Answer::page_of(inner, ask, found, shape)
 }
 
 /// The same of the issues of a project, whose pages may be asked for by keyset: what comes after the last row of the page

@@ -29,7 +29,7 @@ use crate::memory::{Memory, amqp_url, delete_queues, end, memory_of, mib, servic
 const INTERVAL: u64 = 2;
 /// Scans in which nothing changed.
 const IDLE: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(1800);
 /// The tasks whose pull requests are open are over, and none is announced.
 const OVER: &str = "UPDATE tasks SET state = 'done', end_reported = true; DELETE FROM outbox";
 
