@@ -85,12 +85,21 @@ impl Paused {
         let Some(tracker) = trackers.find(|tracker| tracker.serves(&task.item)) else {
             return Ok(());
         };
-        let looked = for_task(Arc::clone(tracker), task).item(&task.item).await;
+        let tracker = for_task(Arc::clone(tracker), task);
+        let mut looked = tracker.item(&task.item).await;
         if let Some(reason) = closed(&looked) {
             if deps.store.request_stop(task.id, reason).await? {
                 tracing::info!(task.id = %task.id, item = %task.item, reason, "the paused task ends");
             }
             return Ok(());
+        }
+        // An archived repository can be read, and accepts nothing.
+        if looked.is_ok()
+            && task.waits_for_credentials()
+            && let Err(archived @ TrackerError::Archived { .. }) =
+                tracker.repository(&task.item).await
+        {
+            looked = Err(archived);
         }
         match looked {
             Ok(_) if task.waits_for_credentials() && self.is_due(task.id, is_first) => {
@@ -102,7 +111,9 @@ impl Paused {
             Err(error) => {
                 let refused = matches!(
                     error,
-                    TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. }
+                    TrackerError::Unauthorized { .. }
+                        | TrackerError::Forbidden { .. }
+                        | TrackerError::Archived { .. }
                 );
                 if task.waits_for_credentials() {
                     self.waiting(task.id).refused |= refused;

@@ -167,6 +167,7 @@ fn unseen(error: &TrackerError) -> Looked {
         | TrackerError::Confidential { .. }
         | TrackerError::Invalid { .. } => Looked::Free,
         TrackerError::Forbidden { .. }
+        | TrackerError::Archived { .. }
         | TrackerError::Unauthorized { .. }
         | TrackerError::RateLimited { .. }
         | TrackerError::Unavailable { .. }

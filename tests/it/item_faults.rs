@@ -373,7 +373,7 @@ async fn a_renamed_project_is_followed_by_a_session_on_gitlab() {
 }
 
 /// The task waits with its reason, and goes on once the repository is as it was.
-async fn pauses(rig: Rig, does: fn(&Rig, bool), reason: &str) {
+async fn pauses(rig: Rig, does: fn(&Rig, bool), reason: &str, between: impl AsyncFn(&Rig)) {
     let (_, consumer) = pushed(&rig).await;
     does(&rig, true);
     rig.model.release();
@@ -383,12 +383,22 @@ async fn pauses(rig: Rig, does: fn(&Rig, bool), reason: &str) {
     let why = tasks[0].reason.clone().unwrap_or_default();
     assert!(why.contains(reason), "{why}");
     assert_eq!(tasks[0].attempt, 0, "it costs no attempt");
+    between(&rig).await;
     does(&rig, false);
     rig.produce().await;
     assert_done(&over(&rig).await);
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
     end(consumer).await;
 }
+
+/// A producer begins while the repository can only be read, and leaves the task as it is.
+async fn nobody_tries(rig: &Rig) {
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, TaskState::Paused);
+}
+
+/// A producer that scans nothing else ends.
+async fn nothing(_: &Rig) {}
 
 fn archives(rig: &Rig, on: bool) {
     rig.forge.archive(DEMO, on);
@@ -400,22 +410,34 @@ fn hides(rig: &Rig, on: bool) {
 
 #[tokio::test]
 async fn an_archived_repository_pauses_the_task_on_github() {
-    pauses(github().await, archives, "archived").await;
+    pauses(
+        github().await,
+        archives,
+        "octo/demo is archived",
+        nobody_tries,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn an_archived_project_pauses_the_task_on_gitlab() {
-    pauses(gitlab().await, archives, "403").await;
+    pauses(
+        gitlab().await,
+        archives,
+        "octo/demo is archived",
+        nobody_tries,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn a_hidden_repository_pauses_the_task_on_github() {
-    pauses(github().await, hides, "hidden").await;
+    pauses(github().await, hides, "hidden", nothing).await;
 }
 
 #[tokio::test]
 async fn a_hidden_project_pauses_the_task_on_gitlab() {
-    pauses(gitlab().await, hides, "hidden").await;
+    pauses(gitlab().await, hides, "hidden", nothing).await;
 }
 
 /// A person removes or replaces the branch that a session has pushed to.

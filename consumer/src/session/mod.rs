@@ -44,7 +44,7 @@ use close::{Ending, close, refuse_foreign};
 use context::SessionContext;
 use deps::ConsumerDeps;
 use outage::Outage;
-use verdict::verdict;
+use verdict::{is_of_credentials, verdict};
 use withdrawal::gone_after;
 
 /// Runs the session of a claim until it ends.
@@ -127,6 +127,12 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
         && let Some(hidden) = withdrawal::hidden(tracker, item).await
     {
         return hidden.into();
+    }
+    // A git host and a forge may say no more than that they refuse.
+    if is_of_credentials(&error)
+        && let Err(archived @ TrackerError::Archived { .. }) = tracker.repository(item).await
+    {
+        return archived.into();
     }
     let of_sandbox = matches!(
         error,

@@ -80,15 +80,20 @@ fn of_interrupt(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// Whether the tracker or the git host refused the credentials, or what they allow. An operator can change that.
-fn is_of_credentials(error: &SessionError) -> bool {
+/// Whether the tracker or the git host refused the credentials, or what they allow, as it does for an archived repository.
+/// A person can change that.
+pub(super) fn is_of_credentials(error: &SessionError) -> bool {
     matches!(
         error,
-        SessionError::Tracker(TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. })
-            | SessionError::Effect(EffectError::Tracker(
-                TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. }
-            ))
-            | SessionError::Facts(FactsError::Auth(_))
+        SessionError::Tracker(
+            TrackerError::Unauthorized { .. }
+                | TrackerError::Forbidden { .. }
+                | TrackerError::Archived { .. }
+        ) | SessionError::Effect(EffectError::Tracker(
+            TrackerError::Unauthorized { .. }
+                | TrackerError::Forbidden { .. }
+                | TrackerError::Archived { .. }
+        )) | SessionError::Facts(FactsError::Auth(_))
             | SessionError::Workspace(WorkspaceError::Unauthorized { .. })
     )
 }

@@ -117,6 +117,7 @@ async fn one(
             | TrackerError::Invalid { .. }
             | TrackerError::NotFound { .. }
             | TrackerError::Refused { .. }
+            | TrackerError::Archived { .. }
             | TrackerError::Confidential { .. },
         )
         | EffectError::Store(_)

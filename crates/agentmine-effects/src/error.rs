@@ -33,6 +33,7 @@ pub fn is_final(error: &TrackerError) -> bool {
     match error {
         TrackerError::Unauthorized { .. }
         | TrackerError::Forbidden { .. }
+        | TrackerError::Archived { .. }
         | TrackerError::Invalid { .. }
         | TrackerError::NotFound { .. }
         | TrackerError::Refused { .. }

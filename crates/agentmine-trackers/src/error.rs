@@ -62,6 +62,16 @@ pub enum TrackerError {
         /// Which issue.
         what: String,
     },
+    /// The repository (project) is archived: it is read only.
+    #[error(
+        "{what} is archived, so that nothing can be written to it. hint: take it out of the archive, or stop the task"
+    )]
+    Archived {
+        /// Which tracker.
+        tracker: TrackerKind,
+        /// Which repository.
+        what: String,
+    },
     /// The configuration or this program asked for something that cannot be. Nothing was sent.
     #[error("{tracker}: {detail}")]
     Invalid {
@@ -127,9 +137,10 @@ impl TrackerError {
     pub fn blame(&self) -> Blame {
         match self {
             // A token and its permissions are the operator's configuration.
-            Self::Unauthorized { .. } | Self::Forbidden { .. } | Self::Invalid { .. } => {
-                Blame::Ours
-            }
+            Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::Archived { .. }
+            | Self::Invalid { .. } => Blame::Ours,
             Self::NotFound { .. } | Self::Refused { .. } | Self::Confidential { .. } => Blame::Task,
             Self::RateLimited { until, .. } => Blame::World {
                 until: Some(*until),

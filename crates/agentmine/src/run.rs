@@ -107,6 +107,7 @@ pub(crate) fn refused(error: TrackerError) -> Failure {
         TrackerError::Invalid { .. } | TrackerError::NotFound { .. } => Exit::NotFound,
         TrackerError::Unauthorized { .. }
         | TrackerError::Forbidden { .. }
+        | TrackerError::Archived { .. }
         | TrackerError::RateLimited { .. }
         | TrackerError::Unavailable { .. }
         | TrackerError::NotPermitted { .. } => Exit::Other,

@@ -321,6 +321,7 @@ fn is_of_the_item(error: &anyhow::Error) -> bool {
         Some(
             TrackerError::NotFound { .. }
                 | TrackerError::Forbidden { .. }
+                | TrackerError::Archived { .. }
                 | TrackerError::Refused { .. }
                 | TrackerError::Confidential { .. }
                 | TrackerError::Invalid { .. }

@@ -147,6 +147,7 @@ fn concerns_the_tracker(error: &anyhow::Error) -> bool {
         Some(
             TrackerError::NotFound { .. }
                 | TrackerError::Forbidden { .. }
+                | TrackerError::Archived { .. }
                 | TrackerError::Refused { .. }
                 | TrackerError::Confidential { .. }
                 | TrackerError::Invalid { .. }

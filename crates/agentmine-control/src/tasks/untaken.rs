@@ -242,7 +242,9 @@ fn late() -> Reason {
 
 fn failed(error: &TrackerError) -> Reason {
     let code = match error {
-        TrackerError::Unauthorized { .. } | TrackerError::Forbidden { .. } => "no_access",
+        TrackerError::Unauthorized { .. }
+        | TrackerError::Forbidden { .. }
+        | TrackerError::Archived { .. } => "no_access",
         TrackerError::NotFound { .. } => "not_found",
         TrackerError::Refused { .. }
         | TrackerError::Confidential { .. }

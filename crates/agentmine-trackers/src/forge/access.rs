@@ -38,6 +38,7 @@ pub(crate) fn shown<T>(asked: Result<T, TrackerError>) -> Result<Option<T>, Trac
         Err(
             error @ (TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }
+            | TrackerError::Archived { .. }
             | TrackerError::Refused { .. }
             | TrackerError::Confidential { .. }),
         ) => {

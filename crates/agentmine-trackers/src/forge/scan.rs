@@ -227,6 +227,7 @@ impl<'a> Found<'a> {
             TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }
             | TrackerError::Refused { .. }
+            | TrackerError::Archived { .. }
             | TrackerError::Confidential { .. }
             | TrackerError::Invalid { .. } => self.unavailable_in_a_row = 0,
         }
@@ -268,6 +269,7 @@ pub(crate) fn concerns_one(error: &TrackerError) -> bool {
         TrackerError::NotFound { .. }
         | TrackerError::Forbidden { .. }
         | TrackerError::Refused { .. }
+        | TrackerError::Archived { .. }
         | TrackerError::Confidential { .. }
         | TrackerError::Invalid { .. } => true,
         TrackerError::Unauthorized { .. }

@@ -16,7 +16,13 @@ const MAX_FILE: u64 = 256 << 10;
 
 impl Api {
     pub(super) async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
+        self.forget(&item.repo_path);
         let repo = self.repo_of(item).await?;
+        if repo.archived {
+            let tracker = TrackerKind::GitHub;
+            let what = repo.full_name;
+            return Err(TrackerError::Archived { tracker, what });
+        }
         Ok(Repository {
             source: GitSource::Http {
                 url: clone_url(TrackerKind::GitHub, &repo.clone_url, self.client.base())?,

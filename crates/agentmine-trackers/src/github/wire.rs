@@ -34,6 +34,8 @@ pub(super) struct Repo {
     pub(super) full_name: String,
     pub(super) default_branch: String,
     pub(super) clone_url: String,
+    #[serde(default)]
+    pub(super) archived: bool,
 }
 
 /// A label: an object, or on old servers its name alone.

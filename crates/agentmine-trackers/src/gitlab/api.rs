@@ -113,11 +113,6 @@ impl Api {
         self.project_url(&item.repo_id, &segments)
     }
 
-    /// The project of an item.
-    pub(super) async fn project_of(&self, item: &ItemRef) -> Result<Project, TrackerError> {
-        self.project(&item.repo_id, PROJECT_TTL).await
-    }
-
     /// A project by its id or path, not asked for again for `ttl`. A renamed or transferred one is followed.
     pub(super) async fn project(
         &self,

@@ -1,5 +1,7 @@
 //! A project's address for git, and single files of it.
 
+use std::time::Duration;
+
 use agentmine_domain::{ItemRef, TrackerKind};
 use base64::Engine;
 use http::StatusCode;
@@ -17,7 +19,12 @@ const GIT_USER: &str = "oauth2";
 
 impl Api {
     pub(super) async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
-        let project = self.project_of(item).await?;
+        let project = self.project(&item.repo_id, Duration::ZERO).await?;
+        if project.archived {
+            let tracker = TrackerKind::GitLab;
+            let what = project.path_with_namespace;
+            return Err(TrackerError::Archived { tracker, what });
+        }
         let url = &project.http_url_to_repo;
         let default_branch = project.default_branch.ok_or_else(|| {
             refused(format!(

@@ -35,6 +35,8 @@ pub(super) struct Project {
     /// Absent while the repository is empty.
     pub(super) default_branch: Option<String>,
     pub(super) http_url_to_repo: String,
+    #[serde(default)]
+    pub(super) archived: bool,
 }
 
 /// An issue or a merge request.
