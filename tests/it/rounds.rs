@@ -226,6 +226,33 @@ async fn reviews_within_a_minute_are_one_round_with_one_reply_a_thread_on_gitlab
     reviews_within_a_minute_are_one_round(Rig::on_gitlab(script()).await).await;
 }
 
+/// Whoever asked for changes and approves since asks for nothing; whoever asks again afterwards does.
+async fn an_approval_withdraws(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    let review = |rig: &Rig, verdict: &str, text: &str| {
+        rig.forge
+            .add_review_as(DEMO, pull.number, HUMAN, verdict, text);
+    };
+    review(&rig, "CHANGES_REQUESTED", "Two things.");
+    review(&rig, "APPROVED", "");
+    rig.produce().await;
+    rig.produce().await;
+    assert!(rounds(&rig).await.is_empty());
+    review(&rig, "CHANGES_REQUESTED", "One more.");
+    counted(&mut rig, "begun", "requests").await;
+    assert_eq!(rounds(&rig).await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_approval_withdraws_a_request_for_changes_on_github() {
+    an_approval_withdraws(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn an_approval_withdraws_a_request_for_changes_on_gitlab() {
+    an_approval_withdraws(Rig::on_gitlab(script()).await).await;
+}
+
 /// Producers and consumers die before and after each thing that they do for a round.
 async fn killed_anywhere_it_is_one_round(rig: Rig) {
     let (mut rig, pull) = opened(rig).await;

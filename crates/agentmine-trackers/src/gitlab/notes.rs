@@ -106,7 +106,7 @@ impl Api {
             .await?;
         let people = notes
             .into_iter()
-            .filter(|note| (!note.system || asks_for_changes(note)) && note.is_public());
+            .filter(|note| (!note.system || verdict(note).is_some()) && note.is_public());
         let ours = |author: &User| author.id == me || self.was_ours(Some(author));
         let people = people.map(|note| {
             let ours = note.author.as_ref().is_some_and(ours);
@@ -120,11 +120,11 @@ pub(super) fn comment(note: Note, ours: bool) -> Comment {
     Comment {
         id: note.id.to_string(),
         ours,
-        kind: match asks_for_changes(&note) {
-            true => CommentKind::Review {
-                verdict: "changes requested".to_owned(),
+        kind: match verdict(&note) {
+            Some(verdict) => CommentKind::Review {
+                verdict: verdict.to_owned(),
             },
-            false => note.position.map_or(CommentKind::Plain, kind),
+            None => note.position.map_or(CommentKind::Plain, kind),
         },
         author: note.author.map_or_else(Person::ghost, person_of),
         body: note.body,
@@ -132,11 +132,14 @@ pub(super) fn comment(note: Note, ours: bool) -> Comment {
     }
 }
 
-/// What GitLab notes of a reviewer who asks for changes. The state of the reviewer has neither time nor number.
-const CHANGES_REQUESTED: &str = "requested changes";
-
-fn asks_for_changes(note: &Note) -> bool {
-    note.system && note.body.trim() == CHANGES_REQUESTED
+/// What a reviewer decided, by what GitLab itself notes of it. The list of approvals, and the state of the reviewer, have
+/// neither times nor numbers.
+fn verdict(note: &Note) -> Option<&'static str> {
+    match note.body.trim() {
+        "requested changes" if note.system => Some("changes requested"),
+        "approved this merge request" if note.system => Some("approved"),
+        _ => None,
+    }
 }
 
 fn kind(position: Position) -> CommentKind {

@@ -16,10 +16,13 @@ fn all(issue: &Issue, system: bool) -> Vec<Value> {
     let events = events.map(|event| (event.at, shapes::system_note(issue, event)));
     let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
     let reviews = reviews.flat_map(|review| {
-        let asks = shapes::asks_for_changes(issue, review).filter(|_| system);
+        let decides = shapes::verdict(issue, review).filter(|_| system);
         // A review without a summary leaves no note of its reviewer.
         let says = (!review.body.is_empty()).then(|| shapes::review(issue, review));
-        asks.into_iter().chain(says).map(|note| (review.at, note))
+        decides
+            .into_iter()
+            .chain(says)
+            .map(|note| (review.at, note))
     });
     let edits = issue.edits.iter().filter(|_| system);
     let edits = edits.map(|edit| (edit.at, shapes::edit_note(issue, edit)));

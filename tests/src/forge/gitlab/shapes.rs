@@ -164,23 +164,28 @@ pub(super) fn edit_note(issue: &Issue, edit: &EditView) -> Value {
     value
 }
 
-/// What GitLab itself notes of a reviewer who asks for changes.
-pub(super) fn asks_for_changes(issue: &Issue, review: &ReviewView) -> Option<Value> {
-    let asks = matches!(&review.of, ReviewOf::Verdict(verdict) if verdict == "CHANGES_REQUESTED");
-    asks.then(|| {
-        let comment = CommentView {
-            id: review.id + 1_000_000,
-            author: review.author.clone(),
-            body: "requested changes".to_owned(),
-            edits: 0,
-            created_at: review.at,
-            updated_at: review.at,
-            internal: false,
-        };
-        let mut value = note(issue, &comment);
-        value["system"] = true.into();
-        value
-    })
+/// What GitLab itself notes of a reviewer who asks for changes, or approves.
+pub(super) fn verdict(issue: &Issue, review: &ReviewView) -> Option<Value> {
+    let ReviewOf::Verdict(verdict) = &review.of else {
+        return None;
+    };
+    let body = match verdict.as_str() {
+        "CHANGES_REQUESTED" => "requested changes",
+        "APPROVED" => "approved this merge request",
+        _ => return None,
+    };
+    let comment = CommentView {
+        id: review.id + 1_000_000,
+        author: review.author.clone(),
+        body: body.to_owned(),
+        edits: 0,
+        created_at: review.at,
+        updated_at: review.at,
+        internal: false,
+    };
+    let mut value = note(issue, &comment);
+    value["system"] = true.into();
+    Some(value)
 }
 
 /// A review, or a comment on a line of the diff.
