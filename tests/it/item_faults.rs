@@ -290,11 +290,8 @@ async fn a_deleted_issue_stops_the_session_on_gitlab() {
     assert_eq!(rig.tasks().await.len(), 1);
 }
 
-/// The item takes no comments any more: the work goes on to its pull request, the label says so, and nothing is tried for
-/// ever.
-async fn takes_no_comments(rig: Rig, status: u16) {
-    let (number, consumer) = pushed(&rig).await;
-    let before = said(&rig, DEMO, number);
+/// The forge refuses all comments with this status.
+fn refuses_comments(rig: &Rig, status: u16) {
     let writes = [
         ("POST", "/issues/*/comments"),
         ("PATCH", "/issues/comments/"),
@@ -305,6 +302,14 @@ async fn takes_no_comments(rig: Rig, status: u16) {
         let refused = Fault::on(method, pattern).times(usize::MAX);
         rig.forge.inject(refused.status(status));
     }
+}
+
+/// The item takes no comments any more: the work goes on to its pull request, the label says so, and nothing is tried for
+/// ever.
+async fn takes_no_comments(rig: Rig, status: u16) {
+    let (number, consumer) = pushed(&rig).await;
+    let before = said(&rig, DEMO, number);
+    refuses_comments(&rig, status);
     rig.model.release();
     assert_done(&over(&rig).await);
     rig.forge
@@ -348,6 +353,42 @@ async fn work_on_an_item_whose_comments_are_gone_goes_on_on_github() {
 #[tokio::test]
 async fn work_on_an_item_whose_comments_are_gone_goes_on_on_gitlab() {
     takes_no_comments(gitlab().await, 410).await;
+}
+
+/// The item takes no comment from the beginning, and the credentials allow everything else: it is worked on as others are, and
+/// the label shows the end.
+async fn takes_no_first_comment(mut rig: Rig, status: u16) {
+    rig.config["consumer"]["progress_seconds"] = 1.into();
+    let number = rig.produce_issue().await;
+    refuses_comments(&rig, status);
+    rig.model.hold_at(4);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    assert_eq!(rig.forge.labels(DEMO, number), [PROCESSING]);
+    rig.model.release();
+    assert_done(&over(&rig).await);
+    rig.forge
+        .wait_until("the label says so", PATIENCE, |forge| {
+            forge.labels(DEMO, number) == ["coding agent done"]
+        })
+        .await;
+    end(consumer).await;
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    assert_eq!(said(&rig, DEMO, number), "");
+    let requests = rig.forge.requests().into_iter();
+    let tries = requests.filter(|it| it.status == status).count();
+    // At the beginning, for the progress, and at the end.
+    assert!((2..=4).contains(&tries), "{tries}");
+}
+
+#[tokio::test]
+async fn an_item_without_comments_is_worked_on_on_github() {
+    takes_no_first_comment(github().await, 403).await;
+}
+
+#[tokio::test]
+async fn an_item_without_comments_is_worked_on_on_gitlab() {
+    takes_no_first_comment(gitlab().await, 403).await;
 }
 
 /// The repository is renamed while a session works: its pull request is opened under the new name.

@@ -86,7 +86,7 @@ pub(crate) async fn report(
         let name = ctx.task.item.tracker.pull_request();
         let because = round.map(|work| work.because(prepared.solution()));
         let text = pull_request_comment(name, because.as_deref(), &session, &shown);
-        ctx.comment(&text).await?;
+        ctx.comment_if_taken(&text).await?;
         let url = item.url.clone();
         // The comment is there, so what is left are the replies and the label.
         let report = || ctx.effects.report_done(&url, missing, &session);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::journal::Entry;
-use agentmine_domain::{Lease, Phase, Task, Usage};
-use agentmine_effects::Effects;
+use agentmine_domain::{Lease, Phase, Task, TaskLabel, Usage};
+use agentmine_effects::{EffectError, Effects, may_be_of_comments};
 use agentmine_gateway::Mirrors;
 use agentmine_runtime::config::MirrorsConfig;
 use agentmine_runtime::shutdown::Shutdown;
@@ -161,6 +161,24 @@ impl SessionContext {
     pub(crate) async fn comment(&self, body: &str) -> Result<(), SessionError> {
         let write = || self.effects.comment(body);
         self.heartbeat.patiently(write).await
+    }
+
+    /// The same on an item that may take no comments, as one whose conversation is locked or whose comments are switched
+    /// off: its label shows the state. The comment is left out if the tracker takes the label; if it refuses that too, the
+    /// credentials are at fault.
+    pub(crate) async fn comment_if_taken(&self, body: &str) -> Result<(), SessionError> {
+        let refused = match self.comment(body).await {
+            Err(SessionError::Effect(EffectError::Tracker(error)))
+                if may_be_of_comments(&error) =>
+            {
+                error
+            }
+            written => return written,
+        };
+        let label = || self.effects.label(TaskLabel::Processing);
+        self.heartbeat.patiently(label).await?;
+        tracing::warn!(error = %refused, "the item takes no comment; its label shows the state of the task");
+        Ok(())
     }
 
     /// Posts or updates the comment on the text editor, which stays beside the other one.

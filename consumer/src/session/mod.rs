@@ -342,7 +342,7 @@ async fn confirmed(ctx: &SessionContext, item: Item) -> Result<Item, SessionErro
     };
     let label = &ctx.deps.config.labels.request;
     let session = ctx.session_name();
-    ctx.comment(&held_comment(&objection.message, label, &session))
+    ctx.comment_if_taken(&held_comment(&objection.message, label, &session))
         .await?;
     Err(Interrupt::Paused(objection.message).into())
 }
@@ -376,6 +376,6 @@ async fn announce(ctx: &SessionContext, item: &Item) -> Result<(), SessionError>
         let label = || ctx.effects.label(TaskLabel::Processing);
         ctx.heartbeat.patiently(label).await?;
     }
-    ctx.comment(&work_comment(ctx.task.attempt, &ctx.session_name()))
+    ctx.comment_if_taken(&work_comment(ctx.task.attempt, &ctx.session_name()))
         .await
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use agentmine_domain::{ItemKind, TaskState};
-use agentmine_effects::{EffectError, working_comment};
+use agentmine_effects::{EffectError, may_be_of_comments, working_comment};
 use chrono::Utc;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,10 @@ pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
         }
         match tokio::time::timeout(LIMIT, edit(ctx, &mut shown)).await {
             Ok(Ok(())) => {}
+            Ok(Err(EffectError::Tracker(error))) if may_be_of_comments(&error) => {
+                tracing::debug!(%error, "the item takes no comment; no progress is shown");
+                return;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "the progress is not shown"),
             Err(_) => tracing::debug!("the tracker took too long to show the progress"),
         }

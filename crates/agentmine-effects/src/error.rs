@@ -43,3 +43,15 @@ pub fn is_final(error: &TrackerError) -> bool {
         | TrackerError::NotPermitted { .. } => false,
     }
 }
+
+/// Whether the refusal of a comment may concern comments on this item alone, as where its conversation is locked or its
+/// comments are switched off. Where the credentials are at fault, or the item is gone, everything else is refused too.
+#[must_use]
+pub fn may_be_of_comments(error: &TrackerError) -> bool {
+    matches!(
+        error,
+        TrackerError::Forbidden { .. }
+            | TrackerError::NotFound { .. }
+            | TrackerError::Refused { .. }
+    )
+}

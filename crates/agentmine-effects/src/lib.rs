@@ -41,7 +41,7 @@ pub use dashboard::{
 };
 pub use draft::{DraftState, draft_number};
 use error::ends_the_report;
-pub use error::{EffectError, is_final};
+pub use error::{EffectError, is_final, may_be_of_comments};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::{EarlierPullRequest, Pushers, ReportedCommit};
 pub use report::{EndReport, Reporter};

@@ -17,7 +17,7 @@ use crate::text::{
     failure_comment, failure_text, is_of_work, paused_comment, refused_comment, result_comment,
     stopped_comment, stopped_text,
 };
-use crate::{EffectError, Effects, ends_the_report};
+use crate::{EffectError, Effects, ends_the_report, may_be_of_comments};
 
 /// What became of the report of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,15 +226,10 @@ impl Effects {
         self.label(TaskLabel::Stopped).await
     }
 
-    /// Edits the comment before the label of the same state is set. A locked conversation, and one whose comments are
-    /// switched off, take no comment, but a label. Where the credentials are at fault, or the item is gone, that is refused too.
+    /// Edits the comment before the label of the same state is set. An item that takes no comment takes a label.
     async fn last_comment(&self, text: &str) -> Result<(), EffectError> {
         match self.comment(text).await {
-            Err(EffectError::Tracker(
-                error @ (TrackerError::Forbidden { .. }
-                | TrackerError::NotFound { .. }
-                | TrackerError::Refused { .. }),
-            )) => {
+            Err(EffectError::Tracker(error)) if may_be_of_comments(&error) => {
                 tracing::warn!(task.id = %self.task.id, %error, "the state of the task is shown by its label alone");
                 Ok(())
             }
