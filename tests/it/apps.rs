@@ -423,6 +423,57 @@ async fn an_app_that_is_installed_anew_is_used_without_a_restart() {
     );
 }
 
+/// The tokens of an installation end with it, long before their hour.
+#[tokio::test]
+async fn a_refused_token_is_replaced_once_a_request() {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    world
+        .forge
+        .change_apps(|apps| apps[0].installations[0].id = 21);
+    assert_eq!(tracker.item(&item).await.unwrap().title, "title");
+    assert_eq!(world.forge.minted().len(), 2);
+
+    let address = format!("/issues/{}$", item.number);
+    let refused = Fault::on("GET", &address).status(401).times(usize::MAX);
+    world.forge.inject(refused);
+    let error = tracker.item(&item).await.unwrap_err();
+    assert!(
+        matches!(error, TrackerError::Unauthorized { .. }),
+        "{error}"
+    );
+    let requests = world.forge.requests();
+    let refused = requests.iter().filter(|it| it.status == 401).count();
+    assert_eq!((refused, world.forge.minted().len()), (1 + 2, 3));
+}
+
+#[tokio::test]
+async fn a_configured_installation_that_is_gone_is_looked_up_anew() {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let mut config = world.config.clone();
+    config.app.as_mut().unwrap().installation = Some(12);
+    let tracker = GitHubTracker::new(&config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    world
+        .forge
+        .change_apps(|apps| apps[0].installations[0].id = 21);
+    let permit = permit();
+    let written = tracker.upsert_comment(&item, "m", "text", &permit);
+    written.await.unwrap();
+    drop(git_token(&tracker).await);
+    world
+        .forge
+        .change_apps(|apps| apps[0].installations.clear());
+    let refused = tracker.item(&item).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("is not installed for octo"),
+        "{refused}"
+    );
+}
+
 #[tokio::test]
 async fn a_limit_of_new_tokens_is_waited_for() {
     let world = world().await;

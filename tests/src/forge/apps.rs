@@ -44,6 +44,8 @@ pub struct Installation {
 /// What a token of an installation may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
+    /// Without it, the token is worth nothing.
+    pub(super) installation: u64,
     pub(super) owner: String,
     /// Names without their owner; all if there are none.
     pub(super) repositories: Option<Vec<String>>,
@@ -205,6 +207,7 @@ fn mint(state: &mut State, app: &App, installation: &Installation, body: &Value)
         is_app: true,
         client: String::new(),
         grant: Some(Grant {
+            installation: installation.id,
             owner: installation.owner.clone(),
             repositories,
             permissions,

@@ -238,9 +238,13 @@ fn account(inner: &Inner, headers: &HeaderMap) -> Option<Account> {
     let state = inner.lock();
     let found = candidates.iter();
     let mut found = found.filter_map(|token| state.accounts.get(token));
+    let is_installed = |id: u64| {
+        let mut all = state.apps.iter().flat_map(|app| &app.installations);
+        all.any(|installation| installation.id == id)
+    };
     let valid = |account: &&Account| {
         let grant = account.grant.as_ref();
-        grant.is_none_or(|grant| grant.until > Utc::now())
+        grant.is_none_or(|grant| grant.until > Utc::now() && is_installed(grant.installation))
     };
     found.find(valid).cloned()
 }

@@ -40,7 +40,7 @@ pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
 pub(crate) use section::Section;
-pub(crate) use transport::{Authorize, BodyFault, Call, Dialect, Purpose, http_client};
+pub(crate) use transport::{Authorize, BodyFault, Call, Dialect, Purpose, Renewal, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 
 #[cfg(test)]

@@ -5,10 +5,12 @@
 
 use std::collections::VecDeque;
 
+use agentmine_runtime::config::Secret;
+use agentmine_runtime::redact::Redactor;
 use http::{HeaderValue, StatusCode, header};
 use url::Url;
 
-use super::transport::{Call, Outcome, Transport};
+use super::transport::{Call, Outcome, Renewal, Transport};
 use crate::error::TrackerError;
 
 const MAX_REDIRECTS: usize = 5;
@@ -17,21 +19,52 @@ const KEPT: usize = 256 * 1024;
 /// Bytes that are read. What is longer has an end that nobody waits for.
 const MOST: usize = 256 * 1024 * 1024;
 
+/// What a text came to.
+enum Tail {
+    End(String),
+    /// There is none.
+    None,
+    /// The token was refused.
+    Refused,
+}
+
 impl Transport {
-    /// The end of the text at `url`; `None` if there is none.
+    /// The end of the text at `url`; `None` if there is none. A token that is refused is replaced once.
     pub(super) async fn end_of(&self, url: Url) -> Result<Option<String>, TrackerError> {
         let call = Call::get(self.same_origin(url)?);
-        let (token, redactor) = self.token(&call).await.map_err(|outcome| match outcome {
-            Outcome::Denied(error) => error,
-            Outcome::Failed(fault, _) => self.unavailable(fault.detail),
-            Outcome::Limited(_) | Outcome::Reply(_) => self.unavailable("it gave no token"),
-        })?;
+        let mut renewal = Renewal::Possible;
+        loop {
+            let (token, redactor) = self.token(&call).await.map_err(|outcome| match outcome {
+                Outcome::Denied(error) => error,
+                Outcome::Failed(fault, _) => self.unavailable(fault.detail),
+                Outcome::Limited(_) | Outcome::Reply(_) => self.unavailable("it gave no token"),
+            })?;
+            match self.end_with(call.url.clone(), &token, &redactor).await? {
+                Tail::End(end) => return Ok(Some(end)),
+                Tail::None => return Ok(None),
+                Tail::Refused if renewal == Renewal::Possible => {
+                    self.dialect().credentials.refused(&token).await;
+                    renewal = Renewal::None;
+                }
+                Tail::Refused => {
+                    return Err(self.unavailable("a log cannot be read: the token is refused"));
+                }
+            }
+        }
+    }
+
+    async fn end_with(
+        &self,
+        mut url: Url,
+        token: &Secret,
+        redactor: &Redactor,
+    ) -> Result<Tail, TrackerError> {
         let mut bearer =
             HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| {
                 self.unavailable("its token has characters that no HTTP header may have")
             })?;
         bearer.set_sensitive(true);
-        let (mut url, mut is_own) = (call.url, true);
+        let mut is_own = true;
         for _ in 0..=MAX_REDIRECTS {
             is_own &= url.origin() == self.base().origin();
             let mut request = self.http().get(url.clone());
@@ -50,11 +83,12 @@ impl Transport {
                     url = self.elsewhere(&url, response.headers())?;
                 }
                 StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::NO_CONTENT => {
-                    return Ok(None);
+                    return Ok(Tail::None);
                 }
+                StatusCode::UNAUTHORIZED if is_own => return Ok(Tail::Refused),
                 status if status.is_success() => {
                     let end = end(response).await.map_err(failed)?;
-                    return Ok(Some(redactor.redact(end)));
+                    return Ok(Tail::End(redactor.redact(end)));
                 }
                 status => {
                     return Err(self.unavailable(format!("a log cannot be read: {status}")));

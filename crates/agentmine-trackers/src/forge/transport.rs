@@ -56,6 +56,18 @@ pub(crate) enum Purpose {
 pub(crate) trait Authorize: std::fmt::Debug + Send + Sync {
     /// The token for a request to `path`, which is below the API's base.
     async fn token(&self, path: &str, purpose: Purpose) -> Result<Secret, TrackerError>;
+
+    /// The server refused this token with a 401, although it may not have expired yet.
+    async fn refused(&self, _token: &Secret) -> Renewal {
+        Renewal::None
+    }
+}
+
+/// Whether there may be another token in place of a refused one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    None,
+    Possible,
 }
 
 /// The same token for every request.
@@ -215,14 +227,22 @@ impl Transport {
         &self.dialect
     }
 
-    /// Sends a call once, and again where it is redirected to.
+    /// Sends a call once, again where it is redirected to, and once more with another token if the first one was refused:
+    /// nothing was done with that.
     pub(crate) async fn exchange(&self, call: &Call<'_>) -> Outcome {
         let mut url = call.url.clone();
+        let mut renewal = Renewal::Possible;
         for _ in 0..=MAX_REDIRECTS {
-            let reply = match self.request(call, &url).await {
-                Ok(reply) => reply,
+            let (reply, token) = match self.request(call, &url).await {
+                Ok(answered) => answered,
                 Err(outcome) => return outcome,
             };
+            if reply.status == StatusCode::UNAUTHORIZED
+                && std::mem::replace(&mut renewal, Renewal::None) == Renewal::Possible
+                && self.dialect.credentials.refused(&token).await == Renewal::Possible
+            {
+                continue;
+            }
             if !matches!(reply.status.as_u16(), 301 | 302 | 307 | 308) {
                 return self.judge(call, reply);
             }
@@ -250,7 +270,8 @@ impl Transport {
         TrackerError::unavailable(self.dialect.tracker, detail)
     }
 
-    async fn request(&self, call: &Call<'_>, url: &Url) -> Result<Reply, Outcome> {
+    /// The reply, and the token that the request was sent with.
+    async fn request(&self, call: &Call<'_>, url: &Url) -> Result<(Reply, Secret), Outcome> {
         if let Effect::Write(permit) = call.effect {
             let tracker = self.dialect.tracker;
             permit
@@ -280,13 +301,14 @@ impl Transport {
         })?;
         let (status, headers) = (response.status(), response.headers().clone());
         let body = self.body(response, &redactor).await?;
-        Ok(Reply {
+        let reply = Reply {
             tracker: self.dialect.tracker,
             status,
             headers,
             body: body.into(),
             redactor,
-        })
+        };
+        Ok((reply, token))
     }
 
     /// The token of a call, and what removes it from texts.

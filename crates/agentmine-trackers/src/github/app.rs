@@ -2,7 +2,8 @@
 //!
 //! Guaranteed: what reads gets a token that may not write; what writes gets a token for its repository alone; git gets
 //! one of its own for its repository, which is revoked when the session ends. A token is replaced before its hour is
-//! over. Nothing is assumed about its form or length.
+//! over, and when GitHub refuses it before: an App that is uninstalled loses its tokens at once. Nothing is assumed about
+//! its form or length.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use super::api::{LIMITS, invalid, unavailable};
 use super::key_file::AppKeyFile;
 use super::permissions::{GIT, Permissions, WRITE, to_read};
 use crate::error::TrackerError;
-use crate::forge::{Authorize, Purpose, RequestLimits, Section, http_client};
+use crate::forge::{Authorize, Purpose, Renewal, RequestLimits, Section, http_client};
 
 /// A token is replaced when it lasts no longer than this.
 const SPARE: TimeDelta = TimeDelta::minutes(10);
@@ -58,10 +59,12 @@ struct State {
     login: Option<String>,
     installations: HashMap<String, u64>,
     tokens: HashMap<Scope, Minted>,
+    /// The configured installation, once it does not exist any more.
+    gone: Option<u64>,
 }
 
 impl State {
-    /// An installation that is there no more.
+    /// An installation that may be there no more.
     fn forget(&mut self, installation: u64) {
         self.installations.retain(|_, id| *id != installation);
         self.tokens
@@ -189,7 +192,7 @@ impl App {
             };
             match self.mint(&scope).await {
                 Err(TrackerError::NotFound { .. }) if !tries.is_empty() => {
-                    self.state.lock().await.forget(installation);
+                    self.lose(&mut *self.state.lock().await, installation);
                 }
                 minted => return Ok((installation, minted?)),
             }
@@ -287,13 +290,31 @@ impl App {
         }
     }
 
+    /// The installation that is configured, while there is one.
+    fn configured(&self, state: &State) -> Option<u64> {
+        self.installation.filter(|id| state.gone != Some(*id))
+    }
+
+    /// An installation is there no more. In place of the configured one, that of each owner is looked up.
+    fn lose(&self, state: &mut State, installation: u64) {
+        state.forget(installation);
+        if self.configured(state) == Some(installation) {
+            tracing::warn!(
+                installation,
+                "{}.app.installation does not exist any more; that of each repository's owner is looked up instead. hint: correct or remove it",
+                self.section
+            );
+            state.gone = Some(installation);
+        }
+    }
+
     async fn installation_of(
         &self,
         state: &mut State,
         owner: &str,
         repository: Option<&str>,
     ) -> Result<u64, TrackerError> {
-        if let Some(id) = self.installation {
+        if let Some(id) = self.configured(state) {
             return Ok(id);
         }
         let key = owner.to_lowercase();
@@ -429,11 +450,26 @@ impl Authorize for App {
             let installation = scope.installation;
             match self.token(scope, &mut state).await {
                 Err(TrackerError::NotFound { .. }) if !tries.is_empty() => {
-                    state.forget(installation);
+                    self.lose(&mut state, installation);
                 }
                 token => return token,
             }
         }
+    }
+
+    async fn refused(&self, token: &Secret) -> Renewal {
+        let mut state = self.state.lock().await;
+        let mut tokens = state.tokens.iter();
+        let of = tokens.find(|(_, minted)| minted.token.expose() == token.expose());
+        // Without it, another request has noticed the same.
+        if let Some(installation) = of.map(|(scope, _)| scope.installation) {
+            tracing::warn!(
+                installation,
+                "a token of the App's installation was refused before its end; another one is asked for"
+            );
+            state.forget(installation);
+        }
+        Renewal::Possible
     }
 }
 
@@ -459,11 +495,11 @@ impl App {
                 (id, Some(name.to_owned()))
             }
             (None, Some(home)) => (self.installation_of(state, home, None).await?, None),
-            (None, None) => match self.installation {
+            (None, None) => match self.configured(state) {
                 Some(id) => (id, None),
                 None => {
                     return Err(invalid(format!(
-                        "{}.app.installation is needed for a search",
+                        "{}.app.installation is needed for a search, and has to exist",
                         self.section
                     )));
                 }
