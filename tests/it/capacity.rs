@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use agentmine_control::tasks;
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{DEMO, HUMAN};
+use agentmine_tests::model::{Scenario, say};
 use serde_json::json;
 
 use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
@@ -21,6 +22,11 @@ async fn limited(gitlab: bool) -> Rig {
     rig.config["command_executor"]["backend"] = "local".into();
     rig.config["capacity"] = json!({});
     rig
+}
+
+/// A model that says that it is done, and does nothing.
+fn does_nothing() -> Scenario {
+    Scenario::new("does nothing").replies([say("I have no idea.")])
 }
 
 /// The reasons for which the tasks of the items wait; empty for those that do not.
@@ -170,6 +176,58 @@ async fn open_pull_requests_and_those_of_a_day_are_limited_on_github() {
 #[tokio::test]
 async fn open_pull_requests_and_those_of_a_day_are_limited_on_gitlab() {
     open_pull_requests_and_those_of_a_day_are_limited(true).await;
+}
+
+/// A draft that the fleet opened is open for people whatever became of its task.
+async fn a_draft_that_a_task_left_counts_until_it_is_closed(gitlab: bool) {
+    let mut rig = match gitlab {
+        false => Rig::new(does_nothing()).await,
+        true => Rig::on_gitlab(does_nothing()).await,
+    };
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig.config["issue_to_mr_conversion"]["enabled"] = true.into();
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    rig.config["agent"]["max_rounds"] = 1.into();
+    rig.config["capacity"] = json!({ "open_pull_requests": 1, "pull_requests_per_day": 2 });
+    for _ in 0..3 {
+        rig.label_issue();
+    }
+    for (ended, full) in [
+        (1, "capacity.open_pull_requests is 1"),
+        (2, "capacity.pull_requests_per_day is 2"),
+    ] {
+        rig.produce().await;
+        rig.consume().await;
+        let tasks = rig.tasks().await;
+        let failed = TaskState::Ended(EndState::Failed);
+        let failed = tasks.iter().filter(|task| task.state == failed);
+        assert_eq!(failed.count(), ended, "{tasks:#?}");
+        let pulls = rig.forge.pulls(DEMO);
+        assert_eq!(pulls.len(), ended, "{pulls:#?}");
+        if ended == 2 {
+            rig.forge.close(DEMO, pulls[1].number);
+        }
+        rig.produce().await;
+        assert_eq!(
+            waiting(&rig, full).await,
+            3 - ended,
+            "{:?}",
+            reasons(&rig).await
+        );
+        if ended == 1 {
+            rig.forge.close(DEMO, pulls[0].number);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_draft_that_a_task_left_counts_until_it_is_closed_on_github() {
+    a_draft_that_a_task_left_counts_until_it_is_closed(false).await;
+}
+
+#[tokio::test]
+async fn a_draft_that_a_task_left_counts_until_it_is_closed_on_gitlab() {
+    a_draft_that_a_task_left_counts_until_it_is_closed(true).await;
 }
 
 /// No label asks for a task that a command begins once more, so none can have been removed while it waits.

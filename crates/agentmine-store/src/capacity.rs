@@ -54,7 +54,8 @@ pub struct Room {
     pub tasks: Option<u64>,
     /// How many of them on issues, which will open pull requests.
     pub on_issues: Option<u64>,
-    /// Tasks on issues that became done after this count too: their pull requests may not be in the numbers above.
+    /// Tasks on issues that ended or were paused after this with a pull request count too: it may not be in the numbers
+    /// above.
     pub since: ScanTime,
 }
 
@@ -69,7 +70,7 @@ pub enum Admitted {
     Full,
 }
 
-/// A pull request that a task on an issue opened.
+/// A pull request that a task on an issue opened, with its result or before that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenedPullRequest {
     /// The number of the issue.
@@ -107,13 +108,15 @@ pub trait CapacityStore: Send + Sync + 'static {
         each: u32,
     ) -> Result<Vec<Task>, StoreError>;
 
-    /// The newest 300 pull requests that tasks on issues of a repository opened, newest first.
+    /// The newest 300 pull requests that tasks on issues of a repository opened and that became done, newest first, then
+    /// those that failed, stopped and paused tasks left.
     async fn pull_requests_of(
         &self,
         repository: &RepositoryKey,
     ) -> Result<Vec<OpenedPullRequest>, StoreError>;
 
-    /// How many tasks on issues of a repository ended with a pull request in this time.
+    /// How many tasks on issues of a repository ended with a pull request in this time, or opened one in it and are over or
+    /// paused without a result.
     async fn opened_within(
         &self,
         repository: &RepositoryKey,

@@ -1,5 +1,7 @@
 //! Tasks that wait until a producer admits them.
 
+use agentmine_runtime::config::RetentionConfig;
+
 use super::*;
 
 facts! {
@@ -9,6 +11,7 @@ facts! {
     two_producers_at_once_exceed_no_limit,
     the_next_tasks_are_those_of_the_highest_priority_and_of_every_kind,
     what_a_repository_has_is_counted,
+    pull_requests_of_tasks_without_a_result_are_counted,
     a_pause_a_stop_and_another_request_wake_no_waiting_task,
     ten_thousand_waiting_tasks_cost_no_message_and_are_not_read_for_others,
 }
@@ -43,6 +46,14 @@ impl World {
             on_issues: Some(on_issues),
             since: self.store.scan_time().await.unwrap(),
         }
+    }
+
+    /// As a session does that opens a pull request before its work.
+    async fn opens_draft(&self, task: TaskId, number: u64) {
+        let key = EffectKey::pull_request_draft(&format!("agentmine/{number}"));
+        let url = format!("https://github.com/acme/shop/pull/{number}");
+        let record = json!({"number": number, "url": url});
+        self.store.effect_done(task, &key, &record).await.unwrap();
     }
 
     async fn admit(&self, task: &Task) -> Admitted {
@@ -210,6 +221,83 @@ async fn what_a_repository_has_is_counted(world: World) {
     world.database.execute(yesterday).await;
     assert_eq!(store.opened_within(&place, 24 * HOUR).await.unwrap(), 0);
     assert_eq!(store.pull_requests_of(&place).await.unwrap().len(), 1);
+}
+
+async fn pull_requests_of_tasks_without_a_result_are_counted(world: World) {
+    let store = &world.store;
+    let place = issue(1, "e1").item.repository();
+    let before = world.room(9, 1).await;
+    for (number, state) in [(1, EndState::Failed), (2, EndState::Stopped)] {
+        let lease = world.leased(number).await;
+        world.opens_draft(lease.task, number).await;
+        let url = None;
+        let reason = Some("no idea".into());
+        let end = LeaseEnd::Finish {
+            state,
+            reason,
+            pull_request_url: url,
+        };
+        store.end_lease(&lease, &end).await.unwrap();
+    }
+    // At work it counts as a task.
+    let lease = world.leased(3).await;
+    world.opens_draft(lease.task, 3).await;
+    // Without one, and in another repository, nothing counts.
+    let without = world.new_task(4).await;
+    store.request_stop(without.id, "no").await.unwrap();
+    let ours = async || {
+        let mut ours = store.pull_requests_of(&place).await.unwrap();
+        ours.sort_by_key(|pull| pull.issue);
+        let numbers = ours.into_iter().map(|pull| (pull.issue, pull.url));
+        numbers.collect::<Vec<_>>()
+    };
+    let url = |number: u64| {
+        (
+            number,
+            format!("https://github.com/acme/shop/pull/{number}"),
+        )
+    };
+    assert_eq!(ours().await, [url(1), url(2)]);
+    assert_eq!(store.opened_within(&place, HOUR).await.unwrap(), 2);
+    let there = elsewhere(1).item.repository();
+    assert_eq!(store.opened_within(&there, HOUR).await.unwrap(), 0);
+    assert!(store.pull_requests_of(&there).await.unwrap().is_empty());
+    let waiting = world.waiting(issue(5, "e1")).await;
+    assert_eq!(
+        store.admit(&waiting, &before).await.unwrap(),
+        Admitted::Full
+    );
+
+    store.request_pause(lease.task, "lunch").await.unwrap();
+    let paused = LeaseEnd::Pause {
+        reason: "lunch".into(),
+    };
+    store.end_lease(&lease, &paused).await.unwrap();
+    assert_eq!(ours().await, [url(1), url(2), url(3)]);
+    assert_eq!(store.opened_within(&place, HOUR).await.unwrap(), 3);
+
+    // They stay open for longer than a day and than effects are kept.
+    let old = match *world.database {
+        Database::Sqlite(_) => [
+            "tasks SET updated_at = updated_at",
+            "effects SET done_at = done_at",
+        ]
+        .map(|set| format!("UPDATE {set} - 34560000000")),
+        Database::Postgres { .. } => [
+            "tasks SET updated_at = updated_at",
+            "effects SET done_at = done_at",
+        ]
+        .map(|set| format!("UPDATE {set} - interval '400 days'")),
+    };
+    for sql in old {
+        world.database.execute(&sql).await;
+    }
+    let reported = "UPDATE tasks SET end_reported = true WHERE state <> 'paused'";
+    world.database.execute(reported).await;
+    let policy = RetentionConfig::default();
+    while store.prune(&policy).await.unwrap().found_any() {}
+    assert_eq!(store.opened_within(&place, 24 * HOUR).await.unwrap(), 0);
+    assert_eq!(ours().await, [url(1), url(2), url(3)]);
 }
 
 async fn a_pause_a_stop_and_another_request_wake_no_waiting_task(world: World) {

@@ -9,7 +9,7 @@ use super::arg::args;
 use super::db::{Db, Dialect};
 use super::enqueue::wake;
 use super::failure::Failure;
-use super::row::{AtWorkRow, LoadRow, OpenedRow, TaskRow, WaitingRow, priority_number};
+use super::row::{AtWorkRow, LeftRow, LoadRow, OpenedRow, TaskRow, WaitingRow, priority_number};
 use super::store::SqlStore;
 use crate::{
     Admitted, CapacityStore, Enqueued, OpenedPullRequest, RepositoryLoad, Room, StoreError, Turn,
@@ -109,14 +109,33 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
             host,
             repo_id,
         } = repository;
-        self.select::<OpenedRow, _>(
-            "pull_requests_of",
-            "SELECT {columns} FROM tasks
-             WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND state = 'done'
-               AND item_kind = 'issue' AND pull_request_url IS NOT NULL
-             ORDER BY updated_at DESC LIMIT 300",
-            args![tracker.as_str(), host, repo_id],
-        )
+        self.run("pull_requests_of", || async {
+            let mut db = self.connection().await?;
+            let of_results: Vec<OpenedRow> = db
+                .rows(
+                    "SELECT {columns} FROM tasks
+                     WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND state = 'done'
+                       AND item_kind = 'issue' AND pull_request_url IS NOT NULL
+                     ORDER BY updated_at DESC LIMIT 300",
+                    args![tracker.as_str(), host, repo_id],
+                )
+                .await?;
+            let left: Vec<LeftRow> = db
+                .rows(
+                    "SELECT item_number,
+                         (SELECT min(e.result) FROM effects e
+                          WHERE e.task = tasks.id AND e.kind IN ('pull_request', 'pull_request_draft')) AS result
+                     FROM tasks
+                     WHERE tracker = $1 AND host = $2 AND repo_id = $3
+                       AND state IN ('failed', 'stopped', 'paused') AND item_kind = 'issue' AND {opened} > 0
+                     ORDER BY updated_at DESC LIMIT 300",
+                    args![tracker.as_str(), host, repo_id],
+                )
+                .await?;
+            let of_results = of_results.into_iter().map(OpenedPullRequest::try_from);
+            let left = left.into_iter().map(OpenedPullRequest::try_from);
+            of_results.chain(left).collect()
+        })
         .await
     }
 
@@ -134,10 +153,17 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
             let mut db = self.connection().await?;
             let count: Option<i64> = db
                 .scalar(
-                    "SELECT count(*) FROM tasks
-                     WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND state = 'done'
-                       AND item_kind = 'issue' AND pull_request_url IS NOT NULL
-                       AND updated_at > {now} - $4{ms}",
+                    "SELECT (SELECT count(*) FROM tasks
+                             WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND state = 'done'
+                               AND item_kind = 'issue' AND pull_request_url IS NOT NULL
+                               AND updated_at > {now} - $4{ms})
+                          + (SELECT count(*) FROM tasks
+                             WHERE tracker = $1 AND host = $2 AND repo_id = $3
+                               AND state IN ('failed', 'stopped', 'paused') AND item_kind = 'issue'
+                               AND updated_at > {now} - $4{ms}
+                               AND (SELECT count(*) FROM effects e
+                                    WHERE e.task = tasks.id AND e.kind IN ('pull_request', 'pull_request_draft')
+                                      AND e.done_at > {now} - $4{ms}) > 0)",
                     args![tracker.as_str(), host, repo_id, time],
                 )
                 .await?;
@@ -301,9 +327,13 @@ async fn has_room<D: Dialect>(tx: &mut Db<D>, task: &Task, room: &Room) -> Resul
     let on_issues = count(&|row| row.item_kind == ItemKind::Issue.as_str());
     let ended: Option<i64> = tx
         .scalar(
-            "SELECT count(*) FROM tasks
-             WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND state = 'done'
-               AND item_kind = 'issue' AND pull_request_url IS NOT NULL AND updated_at >= {epoch} + $4{ms}",
+            "SELECT (SELECT count(*) FROM tasks
+                     WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND state = 'done'
+                       AND item_kind = 'issue' AND pull_request_url IS NOT NULL AND updated_at >= {epoch} + $4{ms})
+                  + (SELECT count(*) FROM tasks
+                     WHERE tracker = $1 AND host = $2 AND repo_id = $3
+                       AND state IN ('failed', 'stopped', 'paused') AND item_kind = 'issue'
+                       AND updated_at >= {epoch} + $4{ms} AND {opened} > 0)",
             args![tracker.as_str(), &host, &repo_id, room.since.millis],
         )
         .await?;

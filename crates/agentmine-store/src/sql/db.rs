@@ -255,6 +255,12 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
             "{one more}",
             "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
         ),
+        // Records of pull requests that a task opened. A count, as below.
+        (
+            "{opened}",
+            "(SELECT count(*) FROM effects e
+              WHERE e.task = tasks.id AND e.kind IN ('pull_request', 'pull_request_draft') AND e.done_at IS NOT NULL)",
+        ),
         // What a worker of the fleet may claim: a task of the fleet that waits for nothing, is not for a person, and has
         // nothing open before it.
         // A count is looked up for each row; Postgres makes `NOT EXISTS` a join, for which it may read all tasks.

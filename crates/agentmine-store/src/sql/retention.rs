@@ -3,6 +3,9 @@
 //! A batch is a short transaction over few tasks, so that neither its locks nor what it writes holds up a claim. The row of
 //! a task says that its journal is removed before the first step goes, in the same transaction: the triggers of `steps` let
 //! no other step be deleted. A task that is being changed at this moment is left for a later batch.
+//!
+//! The pull request of a task without a result is recorded as an effect alone, and may be open for longer than effects are
+//! kept: that record stays, since `capacity` counts it.
 
 use std::time::Duration;
 
@@ -207,7 +210,11 @@ async fn remove_effects<D: Dialect>(
         )
         .await?;
         pruned.effects += tx
-            .execute("DELETE FROM effects WHERE task = $1", args![task])
+            .execute(
+                "DELETE FROM effects WHERE task = $1
+                   AND ($2 = 'done' OR kind NOT IN ('pull_request', 'pull_request_draft'))",
+                args![task, name(outcome)],
+            )
             .await?;
         pruned.tasks += 1;
     }
@@ -234,6 +241,7 @@ fn due_of(what: Kept) -> &'static str {
             "SELECT count(DISTINCT t.id) AS tasks, count(e.key) AS rows,
                  CAST(COALESCE(sum(octet_length(e.result)), 0) AS bigint) AS bytes
              FROM tasks t LEFT JOIN effects e ON e.task = t.id
+               AND ($1 = 'done' OR e.kind NOT IN ('pull_request', 'pull_request_draft'))
              WHERE t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
                AND NOT t.effects_removed AND t.updated_at <= {now} - $2{ms} AND t.end_reported"
         }

@@ -5,6 +5,8 @@ use agentmine_domain::{
     Urgency, WaitsFor, WakeUp, WorkerId,
 };
 
+use serde_json::Value;
+
 use super::{Id, Timestamp, priority, scope, state, unsigned};
 use crate::sql::failure::Failure;
 use crate::{Dependency, OpenedPullRequest, RepositoryLoad, WaitingRequest};
@@ -178,6 +180,27 @@ impl TryFrom<OpenedRow> for OpenedPullRequest {
         Ok(Self {
             issue: unsigned(row.item_number)?,
             url: row.pull_request_url,
+        })
+    }
+}
+
+row!(
+    /// A pull request of a task that did not become done.
+    LeftRow {
+        item_number: i64,
+        result: String,
+    }
+);
+
+impl TryFrom<LeftRow> for OpenedPullRequest {
+    type Error = Failure;
+
+    fn try_from(row: LeftRow) -> Result<Self, Failure> {
+        // Both effects that open a pull request record its address.
+        let record: Value = serde_json::from_str(&row.result)?;
+        Ok(Self {
+            issue: unsigned(row.item_number)?,
+            url: record["url"].as_str().unwrap_or_default().to_owned(),
         })
     }
 }
