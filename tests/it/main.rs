@@ -56,6 +56,7 @@ mod people;
 mod person_tasks;
 mod progress;
 mod rebases;
+mod red_pipelines;
 mod remote_engine;
 mod restore;
 mod reviewed;

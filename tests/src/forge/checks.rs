@@ -6,22 +6,24 @@ use axum::extract::{Path, Request};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::rest::{Answer, Ask};
+use super::rest::Answer;
 use super::shapes::time;
-use super::state::{Repo, State};
-use super::{Forge, Inner};
+use super::state::Repo;
+use super::{Forge, Inner, git};
 
 /// A check of a commit.
 #[derive(Debug, Clone)]
 pub(super) struct CheckView {
-    id: u64,
+    pub(super) id: u64,
     pub(super) commit: String,
     pub(super) name: String,
     /// `success`, `failure` or `pending`.
     pub(super) state: String,
     /// Of a job; a status has none.
-    log: Option<String>,
-    at: DateTime<Utc>,
+    pub(super) log: Option<String>,
+    /// Of a job of a child pipeline: the name of the job that began this.
+    pub(super) bridge: Option<String>,
+    pub(super) at: DateTime<Utc>,
 }
 
 impl Forge {
@@ -30,7 +32,54 @@ impl Forge {
     /// # Panics
     /// If there is no such repository.
     pub fn add_job(&self, repo: &str, commit: &str, name: &str, state: &str, log: &str) {
-        self.add_check(repo, commit, (name, state), Some(log));
+        self.add_check(repo, commit, (name, state), (Some(log), None));
+    }
+
+    /// A job of a child pipeline on GitLab, which a job `bridge` began and waits for.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_child_job(
+        &self,
+        repo: &str,
+        commit: &str,
+        bridge: &str,
+        (name, state): (&str, &str),
+        log: &str,
+    ) {
+        self.add_check(repo, commit, (name, state), (Some(log), Some(bridge)));
+    }
+
+    /// GitLab makes the commit for a merged-results pipeline of a merge request as it is now; returns it.
+    ///
+    /// # Panics
+    /// If there is no such merge request, or git fails.
+    pub fn merged_result(&self, repo: &str, number: u64) -> String {
+        let dir = self.git_dir(repo);
+        let mut pulls = self.pulls(repo).into_iter();
+        let pull = pulls.find(|it| it.number == number).expect("it exists");
+        let [head, base] = [&pull.head, &pull.base].map(|it| format!("refs/heads/{it}"));
+        let tree = git::must(&dir, &["merge-tree", "--write-tree", &base, &head]);
+        let made = [
+            "-c",
+            "user.name=GitLab",
+            "-c",
+            "user.email=gitlab@forge.invalid",
+        ];
+        let commit = [
+            "commit-tree",
+            tree.trim(),
+            "-p",
+            &base,
+            "-p",
+            &head,
+            "-m",
+            "Merge",
+        ];
+        let sha = git::must(&dir, &[&made[..], &commit[..]].concat());
+        let name = format!("refs/merge-requests/{number}/merge");
+        git::must(&dir, &["update-ref", &name, sha.trim()]);
+        sha.trim().to_owned()
     }
 
     /// Somebody else's service sets the status of a commit.
@@ -38,10 +87,16 @@ impl Forge {
     /// # Panics
     /// If there is no such repository.
     pub fn add_status(&self, repo: &str, commit: &str, name: &str, state: &str) {
-        self.add_check(repo, commit, (name, state), None);
+        self.add_check(repo, commit, (name, state), (None, None));
     }
 
-    fn add_check(&self, repo: &str, commit: &str, (name, state): (&str, &str), log: Option<&str>) {
+    fn add_check(
+        &self,
+        repo: &str,
+        commit: &str,
+        (name, state): (&str, &str),
+        (log, bridge): (Option<&str>, Option<&str>),
+    ) {
         let id = self.inner.lock().id();
         self.with_repo_mut(repo, |repo| {
             // The newest of a name is shown.
@@ -53,6 +108,7 @@ impl Forge {
                 name: name.to_owned(),
                 state: state.to_owned(),
                 log: log.map(str::to_owned),
+                bridge: bridge.map(str::to_owned),
                 at: Utc::now(),
             });
         });
@@ -156,62 +212,5 @@ pub(super) fn log(inner: &Inner, repo: &Repo, id: &str) -> Answer {
             ..Answer::new(302, Value::Null)
         },
         false => Answer::not_found(),
-    }
-}
-
-/// GitLab: what is below a project for its checks; `None` if the request is about something else.
-pub(super) fn gitlab(
-    inner: &Inner,
-    state: &State,
-    ask: &Ask,
-    name: &str,
-    rest: &[&str],
-) -> Option<Answer> {
-    let repo = state.repo(name)?;
-    let word = |state: &str| {
-        match state {
-            "failure" => "failed",
-            "pending" => "running",
-            _ => "success",
-        }
-        .to_owned()
-    };
-    match (ask.method.as_str(), rest) {
-        ("GET", ["repository", "commits", commit, "statuses"]) => {
-            let checks = repo.checks.iter().filter(|it| it.commit == *commit);
-            let statuses = checks.map(|it| {
-                json!({
-                    "id": it.id, "sha": it.commit, "ref": null, "name": it.name, "status": word(&it.state),
-                    "allow_failure": false, "description": null, "target_url": null,
-                    "created_at": time(it.at), "started_at": time(it.at), "finished_at": time(it.at),
-                    "coverage": null, "author": null,
-                })
-            });
-            Some(Answer::page(inner, ask, statuses.collect()))
-        }
-        ("GET", ["pipelines"]) => {
-            let sha = ask.param("sha").unwrap_or_default();
-            let own: Vec<&CheckView> = repo.checks.iter().filter(|it| it.commit == sha).collect();
-            let states = ["failure", "pending", "success"];
-            let worst = states
-                .iter()
-                .find(|state| own.iter().any(|it| it.state == **state));
-            let pipelines = worst.map(|state| {
-                json!({
-                    "id": own[0].id + 5_000_000, "iid": 1, "project_id": repo.id, "sha": sha, "ref": "x",
-                    "status": word(state), "source": "push",
-                    "created_at": time(own[0].at), "updated_at": time(own[0].at),
-                })
-            });
-            Some(Answer::page(inner, ask, pipelines.into_iter().collect()))
-        }
-        ("GET", ["jobs", id, "trace"]) => {
-            let found = repo.checks.iter().find(|it| it.id.to_string() == *id);
-            Some(match found.and_then(|it| it.log.clone()) {
-                Some(log) => Answer::ok(Value::String(log)),
-                None => Answer::new(404, json!({ "message": "404 Not Found" })),
-            })
-        }
-        _ => None,
     }
 }

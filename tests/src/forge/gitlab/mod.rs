@@ -7,6 +7,7 @@ mod actions;
 mod discussions;
 mod items;
 mod merge_requests;
+mod pipelines;
 pub(super) mod shapes;
 
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use super::Inner;
 use super::rest::{Answer, Ask};
 use super::state::{Issue, Keyset, Repo, State};
-use super::{checks, git, people, protection, reactions};
+use super::{git, people, protection, reactions};
 pub(super) use shapes::user_id;
 
 /// Issues or merge requests.
@@ -58,6 +59,9 @@ impl Place<'_> {
         match self.find(state) {
             Some((repo, issue)) => {
                 let mut value = shapes::item(inner, repo, issue);
+                if issue.pull.is_some() {
+                    value["head_pipeline"] = pipelines::of_head(repo, issue).into();
+                }
                 if let Some(pull) = issue.pull.as_ref().filter(|_| issue.open) {
                     let merges = git::can_merge(&repo.git_dir, &pull.head, &pull.base);
                     value["has_conflicts"] = (!merges).into();
@@ -149,7 +153,7 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
     let Some(repo) = state.repo(&name) else {
         return missing("Project");
     };
-    if let Some(answer) = checks::gitlab(inner, state, ask, &name, rest) {
+    if let Some(answer) = pipelines::dispatch(inner, state, ask, &name, rest) {
         return answer;
     }
     match (ask.method.as_str(), rest) {

@@ -1,0 +1,71 @@
+//! Pipelines of GitLab whose jobs are not among those of the head: child pipelines, and pipelines for merged results.
+
+use agentmine_tests::forge::DEMO;
+
+use crate::rig::{Rig, assert_done};
+use crate::rounds::{counted, head, newest_prompt, opened, rounds, script};
+
+#[tokio::test]
+async fn the_log_of_a_job_in_a_child_pipeline_is_what_a_round_is_for() {
+    let (mut rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let head = head(&rig, &pull);
+    let job = |name: &str, state: &str, log: &str| {
+        rig.forge
+            .add_child_job(DEMO, &head, "services", (name, state), log);
+    };
+    job("build", "success", "built");
+    job("test", "failure", "expected Hello, got Bye");
+    rig.forge
+        .add_job(DEMO, &head, "lint", "failure", "unused name");
+    counted(&mut rig, "begun", "checks").await;
+    rig.consume().await;
+    assert_done(&rounds(&rig).await[0]);
+    let prompt = newest_prompt(&rig);
+    for part in [
+        "`services / test`",
+        "> expected Hello, got Bye",
+        "`lint`",
+        "> unused name",
+    ] {
+        assert!(prompt.contains(part), "{part} is not in {prompt}");
+    }
+    // Neither the job that only began the pipeline, nor what passed.
+    for part in ["`services`", "services / build"] {
+        assert!(!prompt.contains(part), "{part} is in {prompt}");
+    }
+}
+
+#[tokio::test]
+async fn a_child_pipeline_that_runs_is_waited_for() {
+    let (rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let head = head(&rig, &pull);
+    rig.forge
+        .add_job(DEMO, &head, "lint", "failure", "unused name");
+    rig.forge
+        .add_child_job(DEMO, &head, "services", ("test", "pending"), "");
+    rig.produce().await;
+    assert!(rounds(&rig).await.is_empty());
+}
+
+/// The commit of a merged result is another than the head, and no longer counts once the head has moved.
+#[tokio::test]
+async fn a_job_on_the_merged_result_is_a_check_of_the_head_that_was_merged() {
+    let (mut rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let merged = rig.forge.merged_result(DEMO, pull.number);
+    rig.forge
+        .add_job(DEMO, &merged, "test", "failure", "expected Hello, got Bye");
+    counted(&mut rig, "begun", "checks").await;
+    rig.consume().await;
+    let tasks = rounds(&rig).await;
+    assert_done(&tasks[0]);
+    let prompt = newest_prompt(&rig);
+    assert!(prompt.contains("> expected Hello, got Bye"), "{prompt}");
+    assert_ne!(head(&rig, &pull), pull.head_sha);
+    rig.produce().await;
+    rig.produce().await;
+    assert_eq!(
+        rounds(&rig).await.len(),
+        1,
+        "the same failure of the former head"
+    );
+}
