@@ -3,6 +3,7 @@
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView};
 use agentmine_tests::model::{Scenario, Script, say};
+use serde_json::json;
 
 use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
 
@@ -159,6 +160,35 @@ const CONFIDENTIAL: &str =
 #[tokio::test]
 async fn an_issue_made_confidential_stops_the_session() {
     stops(gitlab().await, makes_confidential, CONFIDENTIAL, Some(DEMO)).await;
+}
+
+/// As GitLab reports it, long before anybody looks by himself.
+#[tokio::test]
+async fn a_webhook_of_an_issue_made_confidential_stops_the_session() {
+    const SECRET: &str = "canary of a webhook's secret";
+    let mut rig = gitlab_unwatched(solves_demo()).await;
+    rig.config["trackers"]["gitlab"]["webhook_secret_token"] = SECRET.into();
+    let number = rig.label_issue();
+    let (producer, url) = crate::webhooks::producer(&mut rig).await;
+    rig.model.hold_at(4);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    makes_confidential(&rig, number);
+    let body = json!({
+        "object_kind": "issue", "event_type": "confidential_issue",
+        "project": { "id": 1, "path_with_namespace": DEMO },
+        "object_attributes": { "iid": number, "action": "update", "confidential": true },
+        "changes": { "confidential": { "previous": false, "current": true } },
+    });
+    let headers = [
+        ("x-gitlab-event", "Confidential Issue Hook"),
+        ("x-gitlab-token", SECRET),
+    ];
+    let url = format!("{url}/gitlab");
+    let status = crate::webhooks::post(&url, &headers, &body.to_string()).await;
+    assert_eq!(status, 202);
+    stopped_confidential(&rig, number, consumer).await;
+    end(producer).await;
 }
 
 /// A GitLab on which no session looks at its item between two of its steps.

@@ -25,7 +25,11 @@ impl Person {
         let of_token = ["project_", "group_"].iter().any(|begin| {
             let rest = self.login.strip_prefix(begin).unwrap_or_default();
             let (id, rest) = rest.split_once('_').unwrap_or_default();
-            !id.is_empty() && id.bytes().all(|c| c.is_ascii_digit()) && rest.starts_with("bot")
+            let is_number = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
+            // `bot`, `bot1` of older versions, `bot_ab12`.
+            let of_bot = rest.strip_prefix("bot");
+            let is_bot = of_bot.is_some_and(|rest| rest.starts_with('_') || is_number(rest));
+            !id.is_empty() && is_number(id) && is_bot
         });
         let of_service = self.login.starts_with("service_account_");
         self.is_bot || self.login.ends_with("[bot]") || of_token || of_service

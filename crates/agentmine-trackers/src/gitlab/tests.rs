@@ -474,3 +474,44 @@ async fn an_item_that_the_server_cannot_show_keeps_no_other_one_from_its_task() 
     let numbers: Vec<_> = found.iter().map(|it| it.item.number).collect();
     assert_eq!(numbers, [8]);
 }
+
+/// Tokens of a project or a group have accounts of their own; such a one is ours where the token is.
+#[tokio::test]
+async fn accounts_of_programs_are_known_by_field_and_name_and_our_own_is_ours() {
+    let server = MockServer::start().await;
+    let user = |id: u64, name: &str| json!({ "id": id, "username": name });
+    let marked = |bot: bool| json!({ "id": 8, "username": "helper", "bot": bot });
+    let said = |id: u64, author: Value| {
+        json!({
+            "id": id, "author": author, "body": "text", "system": false, "internal": false,
+            "created_at": "2026-01-01T00:00:00.000Z",
+        })
+    };
+    let notes = json!([
+        said(1, user(5, "project_42_bot_ab12")),
+        said(2, user(6, "project_42_bot_cd34")),
+        said(3, user(7, "group_9_bot_ef56")),
+        said(4, marked(true)),
+        said(5, marked(false)),
+        said(6, user(10, "project_42_bottom")),
+        said(7, user(11, "project_manager")),
+    ]);
+    for (at, body) in [
+        ("/api/v4/user", user(5, "project_42_bot_ab12")),
+        ("/api/v4/projects/42/issues/7/notes", notes),
+    ] {
+        Mock::given(method("GET"))
+            .and(path(at))
+            .respond_with(ResponseTemplate::new(200).set_body_json(body))
+            .mount(&server)
+            .await;
+    }
+    let tracker = tracker(&server);
+    let comments = tracker.comments(&item(&server)).await.unwrap();
+    let programs: Vec<bool> = comments.iter().map(|it| it.author.is_program()).collect();
+    assert_eq!(programs, [true, true, true, true, false, false, false]);
+    let ours: Vec<bool> = comments.iter().map(|it| it.ours).collect();
+    assert_eq!(ours, [true, false, false, false, false, false, false]);
+    assert!(tracker.is_us(&comments[0].author).await.unwrap());
+    assert!(!tracker.is_us(&comments[1].author).await.unwrap());
+}
