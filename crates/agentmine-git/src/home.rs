@@ -94,7 +94,8 @@ impl GitHome {
     /// `git` in the clean environment, with no streams; the caller adds arguments.
     #[must_use]
     pub fn git(&self, errand: Errand) -> Command {
-        let mut command = Command::new("git");
+        let limits = errand.limits();
+        let mut command = limits.git();
         command
             .env_clear()
             .envs(
@@ -114,11 +115,11 @@ impl GitHome {
             .env("GIT_NO_LAZY_FETCH", "1")
             .env("GIT_OPTIONAL_LOCKS", "0")
             .env("GIT_ALLOW_PROTOCOL", "none")
+            .env("GIT_ALLOC_LIMIT", limits.allocation.to_string())
             .current_dir(self.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        errand.limits().apply(&mut command);
         command
     }
 

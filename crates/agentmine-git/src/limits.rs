@@ -1,7 +1,7 @@
 //! What one git process may use.
 
-use std::io;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Address space of a process that reads what a sandbox sent, in bytes. Large files are streamed and packs
@@ -54,54 +54,85 @@ impl Errand {
 }
 
 impl Limits {
-    /// Sets the limits in the process, before git starts. Its children inherit them.
-    pub(crate) fn apply(self, command: &mut Command) {
-        command.env("GIT_ALLOC_LIMIT", self.allocation.to_string());
-        let of_child = move || {
-            at_most(libc::RLIMIT_AS, self.space)?;
-            at_most(libc::RLIMIT_CPU, self.cpu_seconds)?;
-            at_most(libc::RLIMIT_CORE, 0)?;
-            killed_first();
-            Ok(())
+    /// A command that sets the limits and becomes git, with the arguments that the caller adds. Its children inherit
+    /// them.
+    ///
+    /// A shell does it, since whatever else runs between fork and exec needs a copy of the worker's page tables, which
+    /// takes longer than git and a shell together. A program with a path, and nothing to be run before it, is started
+    /// without one.
+    pub(crate) fn git(self) -> Command {
+        // Without git, the error is that of a program that is not there.
+        let Some(git) = program("git") else {
+            return Command::new("git");
         };
-        // SAFETY: between fork and exec the closure makes system calls on local values; it neither
-        // allocates nor takes a lock.
-        unsafe { command.pre_exec(of_child) };
+        let mut command = Command::new(SHELL);
+        command.args(["-c", BECOME]).arg(git);
+        command.arg((at_most(libc::RLIMIT_AS, self.space) / 1024).to_string());
+        command.arg(at_most(libc::RLIMIT_CPU, self.cpu_seconds).to_string());
+        command
     }
 }
 
-/// Limits the calling process, unless it already has a lower limit.
-fn at_most(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> io::Result<()> {
+const SHELL: &str = "/bin/sh";
+
+/// Without memory, a host kills this process before the worker. Where that cannot be set, the limits hold still.
+const BECOME: &str = r#"ulimit -v "$1" && ulimit -t "$2" && ulimit -c 0 || exit 126
+{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null
+shift 2
+exec "$0" "$@""#;
+
+/// The limit, unless that of this process is already lower.
+fn at_most(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> libc::rlim_t {
     let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
+        rlim_cur: most,
+        rlim_max: most,
     };
-    // SAFETY: both calls take a pointer to the local struct and keep none.
-    unsafe {
-        if libc::getrlimit(resource, &raw mut limit) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        limit.rlim_max = limit.rlim_max.min(most);
-        limit.rlim_cur = limit.rlim_cur.min(limit.rlim_max);
-        if libc::setrlimit(resource, &raw const limit) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(())
+    // SAFETY: the call takes a pointer to the local struct and keeps none; after an error it is as it was.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    most.min(limit.rlim_cur).min(limit.rlim_max)
 }
 
-/// A host without memory kills this process before the worker. Where that cannot be set, the limits hold still.
-fn killed_first() {
-    const SCORE: &[u8] = b"1000";
-    // SAFETY: the path is a constant that ends with a zero; the descriptor is closed here.
-    unsafe {
-        let file = libc::open(
-            c"/proc/self/oom_score_adj".as_ptr(),
-            libc::O_WRONLY | libc::O_CLOEXEC,
-        );
-        if file >= 0 {
-            libc::write(file, SCORE.as_ptr().cast(), SCORE.len());
-            libc::close(file);
+/// Where a program is.
+fn program(name: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let is_program = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path);
+        path.is_absolute()
+            && metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(name))
+        .find(is_program)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Errand, GitHome};
+
+    /// Faults of this thread that needed no disk.
+    fn faults() -> i64 {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the call fills the local struct, which zeroes also make valid.
+        unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            usage.assume_init().ru_minflt
         }
+    }
+
+    #[test]
+    fn git_starts_without_a_copy_of_the_workers_memory() {
+        let home = GitHome::new().unwrap();
+        let mut memory = vec![1_u8; 64 << 20];
+        let mut git = home.git(Errand::Untrusted);
+        let mut child = git.arg("version").spawn().unwrap();
+        let before = faults();
+        // After a fork, each page is copied by the first write.
+        for page in memory.chunks_mut(4096) {
+            page[0] = 2;
+        }
+        let faults = faults() - before;
+        assert!(child.wait().unwrap().success());
+        assert_eq!(std::hint::black_box(memory)[0], 2);
+        assert!(faults < 16, "{faults} pages were copied");
     }
 }
