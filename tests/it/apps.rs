@@ -194,6 +194,23 @@ async fn a_token_is_minted_anew_before_it_expires() {
 }
 
 #[tokio::test]
+async fn the_token_of_git_is_replaced_by_one_of_the_new_installation() {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    // What is spare, and two seconds.
+    world
+        .forge
+        .change_apps(|apps| apps[0].lasts = TimeDelta::seconds(602));
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    let git = git_token(&tracker).await;
+    let first = git.get();
+    world
+        .forge
+        .change_apps(|apps| apps[0].installations[0].id = 21);
+    until("another token", || git.get().expose() != first.expose()).await;
+}
+
+#[tokio::test]
 async fn what_an_installation_lacks_is_named() {
     let world = world().await;
     world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
@@ -412,6 +429,11 @@ async fn an_app_that_is_installed_anew_is_used_without_a_restart() {
     written.await.unwrap();
     move_to(22);
     drop(git_token(&tracker).await);
+    // A token that has to be minted yet, of an installation that is known.
+    move_to(23);
+    let add = ["x".to_owned()];
+    let labelled = tracker.set_labels(&item, &add, &[], &permit);
+    labelled.await.unwrap();
     // One that is not installed any more is reported, after one look.
     world
         .forge

@@ -1,5 +1,7 @@
 //! What people do to items, repositories, branches and pull requests while the fleet works on them, on both forges.
 
+use std::time::Duration;
+
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView};
 use agentmine_tests::model::{Scenario, Script, say};
@@ -395,6 +397,8 @@ async fn takes_no_first_comment(mut rig: Rig, status: u16) {
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
     assert_eq!(rig.forge.labels(DEMO, number), [PROCESSING]);
+    // That nothing more is tried is no event.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     rig.model.release();
     assert_done(&over(&rig).await);
     rig.forge
