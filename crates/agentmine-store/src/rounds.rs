@@ -19,8 +19,9 @@ pub trait RoundStore: Send + Sync + 'static {
         host: &str,
     ) -> Result<Vec<Task>, StoreError>;
 
-    /// No further round begins on the pull request of this task. The first reason stays.
-    async fn unwatch_pull(&self, task: TaskId, reason: &str) -> Result<(), StoreError>;
+    /// No further round begins on the pull request of this task. The first reason stays. `false`: it was ended before, or
+    /// is not watched.
+    async fn unwatch_pull(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 
     /// Records that a round begins, before its task is. Returns what is recorded under its number: another process may
     /// have been first, with what it found.

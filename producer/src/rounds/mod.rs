@@ -9,14 +9,15 @@ mod failure;
 pub(crate) mod metrics;
 mod red;
 mod requests;
+mod seen;
 mod stop;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{
-    EndState, ItemKind, ItemRef, NewTask, Priority, Round, RoundCause, Task, TaskId, TaskState,
+    EndState, ItemKind, ItemRef, NewTask, Priority, Round, RoundCause, Task, TaskState,
 };
 use agentmine_effects::{Effects, Pushers};
 use agentmine_runtime::config::BranchRemovalRule;
@@ -30,48 +31,12 @@ use crate::deps::ProducerDeps;
 use ends::Ended;
 use red::Red;
 use requests::Requests;
+use seen::Seen;
+pub use seen::SeenPulls;
 pub(crate) use stop::{opened, stop};
 
 /// How long after one look at a repository that is not shown the next one is due.
 const HIDDEN: Duration = Duration::from_secs(600);
-
-/// What this producer has seen of the watched pull requests, by the task that opened each.
-#[derive(Debug, Default)]
-pub struct SeenPulls(Mutex<HashMap<TaskId, Seen>>);
-
-/// A pull request as it was looked at.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Seen {
-    updated_at: DateTime<Utc>,
-    head: String,
-    /// Nothing was due, and nothing becomes due while it stays as it is.
-    settled: bool,
-    /// When its checks are looked at again, although it stays as it is.
-    again: Option<Instant>,
-    /// When this head was seen first.
-    since: Option<Instant>,
-    /// The head is not a commit of ours. A list may lag behind a push, so the second look decides.
-    foreign: bool,
-    /// When it is looked for again while its repository is not shown.
-    hidden: Option<Instant>,
-}
-
-impl SeenPulls {
-    fn get(&self, task: TaskId) -> Option<Seen> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(&task).cloned()
-    }
-
-    fn put(&self, task: TaskId, now: Seen) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.insert(task, now);
-    }
-
-    fn forget(&self, task: TaskId) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.remove(&task);
-    }
-}
 
 /// The pull requests that are watched, and those that are open.
 #[derive(Debug, Default)]
@@ -432,8 +397,9 @@ impl Look<'_> {
     }
 
     async fn forget(&self, code: &'static str, reason: &str) -> Result<()> {
-        metrics::count_ended(code);
-        self.deps.store.unwatch_pull(self.origin.id, reason).await?;
+        if self.deps.store.unwatch_pull(self.origin.id, reason).await? {
+            metrics::count_ended(code);
+        }
         self.deps.pulls.forget(self.origin.id);
         tracing::info!(task.id = %self.origin.id, reason, "no further round is made on the pull request");
         Ok(())

@@ -28,8 +28,9 @@ pub(crate) async fn stop(
             origin.clone(),
         );
         effects.end_rounds(pull, reason).await?;
-        metrics::count_ended("stopped");
-        store.unwatch_pull(origin.id, reason).await?;
+        if store.unwatch_pull(origin.id, reason).await? {
+            metrics::count_ended("stopped");
+        }
         deps.pulls.forget(origin.id);
     }
     Ok(())

@@ -90,8 +90,14 @@ async fn a_pull_request_is_watched_until_it_is_ended_for_good(world: World) {
     assert_eq!(watched().await, [first.id, second.id]);
     let elsewhere = store.watched_pulls(item.tracker, "elsewhere").await;
     assert!(elsewhere.unwrap().is_empty());
-    store.unwatch_pull(first.id, "merged").await.unwrap();
-    store.unwatch_pull(first.id, "closed").await.unwrap();
+    // Of several processes, one ends it.
+    let ends = ["merged", "closed", "merged"].map(|reason| store.unwatch_pull(first.id, reason));
+    let ended = futures::future::join_all(ends).await.into_iter();
+    assert_eq!(ended.filter(|it| *it.as_ref().unwrap()).count(), 1);
+    assert!(!store.unwatch_pull(first.id, "closed").await.unwrap());
     store.watch_pull(first.id).await.unwrap();
+    assert!(!store.unwatch_pull(first.id, "closed").await.unwrap());
+    let unwatched = world.new_task(3).await;
+    assert!(!store.unwatch_pull(unwatched.id, "closed").await.unwrap());
     assert_eq!(watched().await, [second.id]);
 }

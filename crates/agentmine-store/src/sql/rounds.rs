@@ -35,7 +35,7 @@ impl<D: Dialect> RoundStore for SqlStore<D> {
         .await
     }
 
-    async fn unwatch_pull(&self, task: TaskId, reason: &str) -> Result<(), StoreError> {
+    async fn unwatch_pull(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
         self.execute(
             "unwatch_pull",
             "UPDATE watched_pulls SET ended_at = {now}, ended_by = $2
@@ -43,7 +43,7 @@ impl<D: Dialect> RoundStore for SqlStore<D> {
             args![task, reason],
         )
         .await
-        .map(drop)
+        .map(|changed| changed > 0)
     }
 
     async fn begin_round(&self, round: &Round) -> Result<Round, StoreError> {
