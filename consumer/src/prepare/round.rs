@@ -155,8 +155,8 @@ impl RoundWork {
         rebases.then_some(self.round.head.as_str())
     }
 
-    /// What asked for the round, as a sentence for people.
-    pub(crate) fn because(&self, solution: Solution) -> String {
+    /// What asked for the round, as a sentence for people, and how a conflict was solved, if that is not what was asked for.
+    pub(crate) fn because(&self, asked: Solution, done: Solution) -> String {
         let cause = &self.round.cause;
         let mut parts = Vec::new();
         match cause.requests.len() {
@@ -175,11 +175,14 @@ impl RoundWork {
             parts.push(format!("failed checks ({}{more})", names.join(", ")));
         }
         if let Some(target) = &self.conflict {
-            let asked = match solution {
-                Solution::Merge => "which was to be merged",
-                Solution::Rebase => "onto which the branch was to be rebased",
+            let solved = match (asked, done) {
+                (Solution::Merge, _) => "which was to be merged",
+                (Solution::Rebase, Solution::Rebase) => "onto which the branch was to be rebased",
+                (Solution::Rebase, Solution::Merge) => {
+                    "onto which the branch was to be rebased, and which was merged instead"
+                }
             };
-            parts.push(format!("a conflict with `{target}`, {asked}"));
+            parts.push(format!("a conflict with `{target}`, {solved}"));
         }
         format!("Round {} was for {}.", self.round.number, parts.join(", "))
     }

@@ -84,7 +84,13 @@ pub(crate) async fn report(
         let pushed = || ctx.effects.pushed_result(head, missing, pushers);
         ctx.heartbeat.patiently(pushed).await?;
         let name = ctx.task.item.tracker.pull_request();
-        let because = round.map(|work| work.because(prepared.solution()));
+        let because = match round {
+            Some(work) => {
+                let done = measurer.solution(head).await?;
+                Some(work.because(prepared.solution(), done))
+            }
+            None => None,
+        };
         let text = pull_request_comment(name, because.as_deref(), &session, &shown);
         ctx.comment_if_taken(&text).await?;
         let url = item.url.clone();

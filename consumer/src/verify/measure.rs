@@ -4,7 +4,7 @@
 //! The agent cannot influence the measurement: its sandbox is frozen meanwhile, so that no process it
 //! left running can push again, and the checks run in a sandbox that it never had access to.
 
-use agentmine_agent::{ChangedFile, Facts, Gather, missing, placeholders};
+use agentmine_agent::{ChangedFile, Facts, Gather, Solution, missing, placeholders};
 use agentmine_gateway::facts::{BareRepo, Diff};
 use async_trait::async_trait;
 
@@ -97,6 +97,19 @@ impl Measurer<'_> {
         let bare = self.bare()?;
         let now = bare.resolve(&self.prepared.branches.work).await?;
         Ok(now.as_deref() == Some(head))
+    }
+
+    /// How a conflict with the target branch was solved: a branch that has both the target's commit and its own from before
+    /// was not rebased but merged, as where the forge refuses forced pushes.
+    pub(crate) async fn solution(&self, head: &str) -> Result<Solution, SessionError> {
+        let asked = self.prepared.solution();
+        let Some(own) = &self.prepared.rebases else {
+            return Ok(asked);
+        };
+        let bare = self.bare()?;
+        let is_merged =
+            bare.contains(head, own).await? && bare.contains(head, &self.prepared.base).await?;
+        Ok(if is_merged { Solution::Merge } else { asked })
     }
 
     /// Whether nothing of the task is on the branch, as far as is known: pushes of earlier attempts are not.
