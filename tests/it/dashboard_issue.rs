@@ -483,6 +483,61 @@ async fn a_tick_during_a_rewrite_is_obeyed_on_gitlab() {
     is_kept_in_a_rewrite(gitlab().await).await;
 }
 
+/// Two producers find the same ticks, since the text is not written anew at once: what came of each of them is said.
+async fn says_what_came_of_each(rig: Rig) {
+    let (paused, over, again) = (rig.label_issue(), rig.label_issue(), rig.label_issue());
+    rig.produce().await;
+    let of = async |number: u64| {
+        let tasks = rig.tasks().await;
+        let task = tasks.into_iter().find(|it| it.item.number == number);
+        task.unwrap()
+    };
+    let [paused, over, again] = [of(paused).await, of(over).await, of(again).await];
+    rig.store.request_pause(paused.id, "lunch").await.unwrap();
+    rig.store.request_stop(again.id, "no").await.unwrap();
+    let number = rewritten(&rig).await.number;
+    rig.forge.let_a_second_pass(DEMO, number);
+    rig.store.request_stop(over.id, "no").await.unwrap();
+    let boxes = [
+        format!("start task {}", paused.number),
+        format!("stop task {}", over.number),
+        format!("retry task {}", again.number),
+    ];
+    for one in boxes {
+        let mark = format!("agentmine:box {one} ");
+        let body = dashboard(&rig).body;
+        assert!(rig.forge.tick(DEMO, number, &mark, HUMAN), "{mark}: {body}");
+    }
+    for _ in 0..3 {
+        rig.produce().await;
+    }
+    assert!(
+        dashboard(&rig).body.contains("[x]"),
+        "it was not written yet"
+    );
+    assert_eq!(of(paused.item.number).await.state, TaskState::Queued);
+    assert_eq!(rig.tasks().await.len(), 4);
+    let said = rewritten(&rig).await.body;
+    for part in [
+        format!("task {} goes on", paused.number),
+        format!("task {} was over already", over.number),
+        format!("task {} goes on as task 4", again.number),
+    ] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+    assert!(!said.contains("[x]"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_each_tick_is_said_although_two_producers_found_them_on_github() {
+    says_what_came_of_each(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_each_tick_is_said_although_two_producers_found_them_on_gitlab() {
+    says_what_came_of_each(gitlab().await).await;
+}
+
 /// The producer dies around everything that a tick makes it do.
 async fn is_obeyed_once(rig: Rig) {
     rig.label_issue();

@@ -2,7 +2,8 @@
 //!
 //! A tick is obeyed if everybody who changed the text since AgentMine wrote it may start work: forges say who changed it, and
 //! not which line. Else all of them are undone, with a sentence. Each is obeyed once, whoever finds it: its record names the
-//! text that it was set in. Accepted: a tick that reaches the forge between the last look and the write, some milliseconds, is
+//! text that it was set in, and what came of it, so that the sentence names all ticks of a text also where several processes
+//! obeyed them, one after the other. Accepted: a tick that reaches the forge between the last look and the write, some milliseconds, is
 //! lost, and the box is shown unticked.
 
 use std::collections::BTreeSet;
@@ -10,13 +11,15 @@ use std::sync::Arc;
 
 use agentmine_domain::markdown::{line, neutralized};
 use agentmine_domain::{
-    EffectKey, ItemKind, NewTask, Obeyed, Order, Priority, RepositoryKey, Task, TaskState, WaitsFor,
+    EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, Priority, RepositoryKey, Task, TaskState,
+    WaitsFor,
 };
 use agentmine_effects::{BoxAction, BoxSubject, DashboardBox, DashboardIssue};
 use agentmine_store::{EffectState, Enqueued};
 use agentmine_trackers::{Admission, Edit, Item, Person, Tracker};
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
 
 use super::Place;
 use crate::commands::{Begin, announce_and_label, begin_again};
@@ -80,9 +83,7 @@ impl Obeying<'_> {
                 ..SettledTicks::default()
             };
         }
-        let new = ticked.into_iter();
-        let new: Vec<DashboardBox> = new.filter(|it| !self.settled.boxes.contains(it)).collect();
-        if new.is_empty() {
+        if ticked.iter().all(|it| self.settled.boxes.contains(it)) {
             return Ok(Ticks::Settled);
         }
         let notice = match self.who(issue, item).await? {
@@ -96,19 +97,20 @@ impl Obeying<'_> {
             Who::Refused(why) => why,
             Who::Allowed(who) => {
                 let mut said = Vec::new();
-                for &one in &new {
+                for &one in &ticked {
                     said.extend(self.obey(issue, one, (&who, revision)).await?);
                 }
-                if said.is_empty() {
+                let notice = format!("{who} ticked a box: {}.", said.join("; "));
+                if said.is_empty() || issue.notice() == notice {
                     // Another process settled them, and said so.
-                    self.settled.boxes.extend(new);
+                    self.settled.boxes.extend(ticked);
                     return Ok(Ticks::Settled);
                 }
-                format!("{who} ticked a box: {}.", said.join("; "))
+                notice
             }
         };
         issue.note(&notice).await?;
-        self.settled.boxes.extend(new);
+        self.settled.boxes.extend(ticked);
         Ok(Ticks::New)
     }
 
@@ -156,7 +158,7 @@ impl Obeying<'_> {
         Ok(Who::Allowed(names.join(" and ")))
     }
 
-    /// Does what one tick asks for, once; returns what came of it, unless that was done before.
+    /// Does what one tick asks for, once; returns what came of it, whoever did it.
     async fn obey(
         &self,
         issue: &DashboardIssue,
@@ -167,9 +169,15 @@ impl Obeying<'_> {
         let DashboardBox { action, subject } = one;
         let number = match subject {
             BoxSubject::Task(number) => number,
-            BoxSubject::Issue(number) => return self.start_held(ItemKind::Issue, number).await,
+            BoxSubject::Issue(number) => {
+                return self
+                    .start_held(issue, (ItemKind::Issue, number), &name)
+                    .await;
+            }
             BoxSubject::PullRequest(number) => {
-                return self.start_held(ItemKind::PullRequest, number).await;
+                return self
+                    .start_held(issue, (ItemKind::PullRequest, number), &name)
+                    .await;
             }
         };
         let store = &self.deps.store;
@@ -180,14 +188,26 @@ impl Obeying<'_> {
             )));
         };
         let key = EffectKey::command(&format!("{name}-{}", action.as_str()));
-        if let Some(EffectState::Done(_)) = store.effect(task.id, &key).await? {
-            return Ok(None);
+        if let Some(EffectState::Done(record)) = store.effect(task.id, &key).await? {
+            // Whoever obeyed it may have died before it recorded what came of it.
+            let done = match action {
+                BoxAction::Stop => "is stopped",
+                BoxAction::Start | BoxAction::Retry => "goes on",
+            };
+            let said = came_of(&record);
+            return Ok(Some(
+                said.unwrap_or_else(|| format!("task {number} {done}")),
+            ));
         }
         let reason = format!("{who} ticked a box on the dashboard");
         let (order, done) = match (action, task.state) {
-            (BoxAction::Retry, TaskState::Ended(_)) => return self.retry(&task, &name).await,
+            (BoxAction::Retry, TaskState::Ended(_)) => {
+                let said = self.retry(&task, &name).await?;
+                return self.record(&task, &key, said).await;
+            }
             (_, TaskState::Ended(_)) => {
-                return Ok(Some(format!("task {number} was over already")));
+                let said = format!("task {number} was over already");
+                return self.record(&task, &key, said).await;
             }
             (BoxAction::Stop, _) => (Order::Stop(&reason), "is stopped"),
             (BoxAction::Start | BoxAction::Retry, TaskState::Paused) => (Order::Resume, "goes on"),
@@ -195,7 +215,8 @@ impl Obeying<'_> {
                 (Order::SkipDelay, "is started")
             }
             (BoxAction::Start | BoxAction::Retry, TaskState::Leased(_)) => {
-                return Ok(Some(format!("task {number} was at work already")));
+                let said = format!("task {number} was at work already");
+                return self.record(&task, &key, said).await;
             }
         };
         if order == Order::Stop(&reason) && task.item.kind == ItemKind::PullRequest {
@@ -214,10 +235,18 @@ impl Obeying<'_> {
         {
             announce_and_label(self.deps, self.tracker, &now).await?;
         }
-        Ok(Some(format!("task {number} {done}")))
+        self.record(&task, &key, format!("task {number} {done}"))
+            .await
     }
 
-    async fn retry(&self, over: &Task, trigger: &str) -> Result<Option<String>> {
+    /// Records what came of a tick.
+    async fn record(&self, task: &Task, key: &EffectKey, said: String) -> Result<Option<String>> {
+        let record = json!({ "said": said });
+        self.deps.store.effect_done(task.id, key, &record).await?;
+        Ok(Some(said))
+    }
+
+    async fn retry(&self, over: &Task, trigger: &str) -> Result<String> {
         let new = NewTask {
             item: over.item.clone(),
             trigger: trigger.to_owned(),
@@ -228,18 +257,36 @@ impl Obeying<'_> {
         // A tick does not wait for its turn.
         let next = begin_again(self.deps, over, &new, Begin::AtOnce).await?;
         announce_and_label(self.deps, self.tracker, &next).await?;
-        Ok(Some(format!(
+        Ok(format!(
             "task {} goes on as task {}",
             over.number, next.number
-        )))
+        ))
     }
 
     /// Whoever ticked the box may start the work that somebody else asked for.
-    async fn start_held(&self, kind: ItemKind, number: u64) -> Result<Option<String>> {
+    async fn start_held(
+        &self,
+        issue: &DashboardIssue,
+        (kind, number): (ItemKind, u64),
+        name: &str,
+    ) -> Result<Option<String>> {
+        let store = &self.deps.store;
+        let key = EffectKey::command(&format!("{name}-start"));
         let mut held = self.place.held.iter().map(|held| &held.request);
         let Some(held) = held.find(|it| it.item.kind == kind && it.item.number == number) else {
             // Perhaps since it is a task by now.
-            return Ok(None);
+            let item = ItemRef {
+                kind,
+                number,
+                ..issue.item()
+            };
+            let Some(task) = store.latest_task(&item).await? else {
+                return Ok(None);
+            };
+            return Ok(match store.effect(task.id, &key).await? {
+                Some(EffectState::Done(record)) => came_of(&record),
+                Some(EffectState::Fresh | EffectState::Unsure) | None => None,
+            });
         };
         let new = NewTask {
             item: held.item.clone(),
@@ -248,16 +295,22 @@ impl Obeying<'_> {
             url: held.url.clone(),
             priority: Priority::Medium,
         };
-        let recorded = self.deps.store.enqueue(&new).await?;
+        let recorded = store.enqueue(&new).await?;
         let (Enqueued::Created(task) | Enqueued::Known(task)) = recorded;
         tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "a tick on a dashboard begins a task");
         announce_and_label(self.deps, self.tracker, &task).await?;
-        Ok(Some(format!("the request is task {}", task.number)))
+        let said = format!("the request is task {}", task.number);
+        self.record(&task, &key, said).await
     }
 
     fn key(&self) -> RepositoryKey {
         self.place.key()
     }
+}
+
+/// What came of a tick, by its record.
+fn came_of(record: &Value) -> Option<String> {
+    record["said"].as_str().map(ToOwned::to_owned)
 }
 
 /// A text of others in a notice.
