@@ -175,15 +175,18 @@ impl Client {
     async fn get_within(&self, url: Url, attempts: &Attempts) -> Result<Reply, TrackerError> {
         let known = self.cache.get(&url);
         let mut call = Call::get(url);
-        call.etag = known.as_ref().map(|(etag, _)| etag.clone());
+        call.etag = known.as_ref().map(|kept| kept.etag().to_owned());
         let reply = self.send_within(&call, attempts).await?;
         match (reply.status, known) {
-            (StatusCode::NOT_MODIFIED, Some((_, kept))) => Ok(kept),
+            (StatusCode::NOT_MODIFIED, Some(kept)) => kept.unpack(reply).map_err(|error| {
+                let detail = format!("a reply that was kept cannot be read: {error}");
+                self.transport.unavailable(detail)
+            }),
             (StatusCode::NOT_MODIFIED, None) => Err(self
                 .transport
                 .unavailable("it answered 304 to a request without conditions")),
             (StatusCode::OK, _) => {
-                self.cache.put(call.url, &reply);
+                self.cache.put(&call.url, &reply);
                 Ok(reply)
             }
             _ => Ok(reply),

@@ -24,7 +24,6 @@ pub(crate) struct Reply {
     pub(crate) tracker: TrackerKind,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// Shared with the cache.
     pub(crate) body: Arc<[u8]>,
     /// Of the token, which a server may repeat.
     pub(crate) redactor: Redactor,
