@@ -37,18 +37,20 @@ const QUIET: &[&str] = &[
 pub(crate) struct Head {
     /// `None` before the first commit.
     pub(crate) commit: Option<String>,
+    /// Its files, if they are known.
+    pub(crate) tree: Option<String>,
     /// With `refs/heads/`. Empty if HEAD is detached.
     pub(crate) branch: String,
 }
 
 impl Head {
-    /// The git folder and its HEAD, from the three lines that [`Git::open_at_head`] asks for.
+    /// The git folder and its HEAD, from the four lines that [`Git::open_at_head`] asks for.
     fn of(lines: &str) -> Option<(PathBuf, Self)> {
         let lines: Vec<&str> = lines.lines().collect();
-        let [folder, commit, branch] = lines[..] else {
+        let [folder, commit, tree, branch] = lines[..] else {
             return None;
         };
-        let is_hash = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_hash = |it: &&str| it.len() >= 40 && it.bytes().all(|byte| byte.is_ascii_hexdigit());
         let branch = match branch {
             "HEAD" => "",
             branch if branch.starts_with("refs/") => branch,
@@ -56,9 +58,11 @@ impl Head {
         };
         let head = Self {
             commit: Some(commit.into()),
+            tree: Some(tree.into()),
             branch: branch.into(),
         };
-        (is_hash && folder.starts_with('/')).then(|| (folder.into(), head))
+        ([commit, tree].iter().all(is_hash) && folder.starts_with('/'))
+            .then(|| (folder.into(), head))
     }
 }
 
@@ -87,6 +91,7 @@ impl Git {
             "rev-parse",
             "--absolute-git-dir",
             "HEAD^{commit}",
+            "HEAD^{tree}",
             "--symbolic-full-name",
             "HEAD",
         ];
@@ -102,6 +107,7 @@ impl Git {
         let branch = git.run(["symbolic-ref", "--quiet", "HEAD"]).await;
         let head = Head {
             commit: git.commit("HEAD").await?,
+            tree: None,
             branch: branch.unwrap_or_default(),
         };
         Ok((git, head))
@@ -210,25 +216,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn head_is_read_from_three_lines_and_from_nothing_else() {
+    fn head_is_read_from_four_lines_and_from_nothing_else() {
         let hash = "0123456789012345678901234567890123456789";
+        let tree = "9876543210987654321098765432109876543210";
         let head = |branch: &str| Head {
             commit: Some(hash.into()),
+            tree: Some(tree.into()),
             branch: branch.into(),
         };
         let of = |lines: &[&str]| Head::of(&lines.join("\n"));
         let folder = PathBuf::from("/p/.git");
         assert_eq!(
-            of(&["/p/.git", hash, "refs/heads/main"]),
+            of(&["/p/.git", hash, tree, "refs/heads/main"]),
             Some((folder.clone(), head("refs/heads/main")))
         );
-        assert_eq!(of(&["/p/.git", hash, "HEAD"]), Some((folder, head(""))));
+        assert_eq!(
+            of(&["/p/.git", hash, tree, "HEAD"]),
+            Some((folder, head("")))
+        );
         for other in [
-            &["/p/.git", hash][..],
-            &["/p/.git", "HEAD^{commit}", "refs/heads/main"],
-            &["/p/new", "line/.git", hash, "refs/heads/main"],
-            &["p/.git", hash, "HEAD"],
-            &["/p/.git", hash, "main"],
+            &["/p/.git", hash, tree][..],
+            &["/p/.git", "HEAD^{commit}", tree, "refs/heads/main"],
+            &["/p/.git", hash, "HEAD^{tree}", "refs/heads/main"],
+            &["/p/new", "line/.git", hash, tree, "refs/heads/main"],
+            &["p/.git", hash, tree, "HEAD"],
+            &["/p/.git", hash, tree, "main"],
         ] {
             assert_eq!(of(other), None, "{other:?}");
         }

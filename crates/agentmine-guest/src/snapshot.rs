@@ -25,7 +25,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::git::{Git, Head, SNAPSHOT_REF};
 use crate::home;
-use crate::known::{self, Repository, Settings};
+use crate::known::{self, Repository, Settings, commit_alone};
 use crate::reply::{finish, reply};
 use crate::state::{LastSnapshot, SnapshotMemory, State};
 
@@ -117,7 +117,7 @@ async fn quickly(
 ) -> Option<Taken> {
     let mut known = memory.known.take()?;
     let settings = memory.settings.as_ref()?;
-    if since.map(String::as_str) != Some(known.commit()) || !settings.are_unchanged() {
+    if since != Some(&known.last().commit) || !settings.are_unchanged() {
         return None;
     }
     let (known, taken) = match known.is_small() {
@@ -134,6 +134,7 @@ async fn quickly(
         }
     };
     let taken = taken.ok()?;
+    memory.newest = Some(known.last().clone());
     memory.known = Some(known);
     if taken.bundle.is_some() {
         // The guest's copy of the index does not describe this one.
@@ -225,7 +226,10 @@ async fn with_git(
     let tree = write_tree(&with_ours, &changed, &too_large).await?;
     let last = match (known, since) {
         (Some(known), _) => Some(known),
-        (None, Some(since)) => recall(&git, &since).await?,
+        (None, Some(since)) => match remembered(&since, repository.as_ref(), memory) {
+            Some(last) => Some(last),
+            None => recall(&git, &since).await?,
+        },
         (None, None) => None,
     };
     let same = last
@@ -236,21 +240,51 @@ async fn with_git(
         memory.last = last;
         return Ok((taken, lesson(git, repository)));
     }
-    let since = last.map(|last| last.commit);
-    let mut args = vec!["commit-tree", &tree, "-m", &message];
-    for parent in since.iter().chain(&head.commit) {
-        args.extend(["-p", parent]);
-    }
-    let commit = git.run(args).await?;
-    git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
-    let bundle = bundle(&git, since.as_deref(), max_bundle).await?;
+    let alone = repository
+        .as_ref()
+        .and_then(|repository| commit_alone(repository, last.as_ref(), &tree, &message).ok())
+        .filter(|(_, bundle)| bundle.len() as u64 <= max_bundle);
+    let (commit, bundle) = match alone {
+        Some(made) => made,
+        None => commit_tree(&git, &head, last, (&tree, &message), max_bundle).await?,
+    };
     let taken = Taken::new(&commit, Some(bundle), too_large.iter());
     memory.last = Some(LastSnapshot {
         commit,
         tree,
         message,
     });
+    memory.newest.clone_from(&memory.last);
     Ok((taken, lesson(git, repository)))
+}
+
+/// Commits a tree, and returns the commit with its bundle.
+async fn commit_tree(
+    git: &Git,
+    head: &Head,
+    last: Option<LastSnapshot>,
+    (tree, message): (&str, &str),
+    max_bundle: u64,
+) -> Result<(String, Vec<u8>)> {
+    let since = last.map(|last| last.commit);
+    let mut args = vec!["commit-tree", tree, "-m", message];
+    for parent in since.iter().chain(&head.commit) {
+        args.extend(["-p", parent]);
+    }
+    let commit = git.run(args).await?;
+    git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
+    let bundle = bundle(git, since.as_deref(), max_bundle).await?;
+    Ok((commit, bundle))
+}
+
+/// The snapshot that this guest took last, if it is still in the repository.
+fn remembered(
+    commit: &str,
+    repository: Option<&Repository>,
+    memory: &SnapshotMemory,
+) -> Option<LastSnapshot> {
+    let newest = memory.newest.as_ref().filter(|it| it.commit == commit)?;
+    repository?.has_snapshot(commit).then(|| newest.clone())
 }
 
 /// The guest's own index.
@@ -331,7 +365,7 @@ async fn write_tree(with_ours: &Git, changed: &str, too_large: &[&str]) -> Resul
     tree.with_context(|| complaint)
 }
 
-/// A snapshot that was not taken by this guest, if the repository has it.
+/// A snapshot that this guest does not remember, if the repository has it.
 async fn recall(git: &Git, commit: &str) -> Result<Option<LastSnapshot>> {
     let args = [
         "log",

@@ -45,6 +45,8 @@ pub(crate) struct SnapshotMemory {
     pub(crate) index: Option<(SystemTime, u64)>,
     /// The last snapshot, while the guest's copy of the index still describes it.
     pub(crate) last: Option<LastSnapshot>,
+    /// The last snapshot, however it was taken.
+    pub(crate) newest: Option<LastSnapshot>,
     /// The settings of git at that time.
     pub(crate) settings: Option<Settings>,
     /// The project at the last snapshot, if the guest is certain of it.

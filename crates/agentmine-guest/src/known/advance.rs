@@ -27,9 +27,9 @@ impl Project {
         self.walk_took <= SMALL
     }
 
-    /// The commit of the last snapshot.
-    pub(crate) fn commit(&self) -> &str {
-        &self.last.commit
+    /// The last snapshot.
+    pub(crate) fn last(&self) -> &LastSnapshot {
+        &self.last
     }
 
     /// Takes the next snapshot. After an error nothing is known any more.
@@ -145,15 +145,9 @@ impl Project {
         };
         let head = self.repository.head.commit.iter();
         let head = head.filter(|head| **head != self.last.commit);
-        let parents: String = [&self.last.commit]
-            .into_iter()
-            .chain(head)
-            .map(|parent| format!("parent {parent}\n"))
-            .collect();
-        let who = format!("AgentMine <agentmine@localhost> {} +0000", fs::now().0);
-        let message = &self.last.message;
-        let commit = format!("tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n");
-        let commit = Object::new(ObjectType::Commit, commit.into_bytes())?;
+        let parents = [&self.last.commit].into_iter().chain(head);
+        let parents = parents.map(String::as_str);
+        let commit = objects::commit(tree, parents, &self.last.message)?;
         let oid = commit.oid;
         new.push(commit);
         let folder = self.repository.path.join("objects");
@@ -166,7 +160,7 @@ impl Project {
             tree: tree.to_string(),
             message: self.last.message.clone(),
         };
-        objects::bundle(SNAPSHOT_REF, since, oid, &new)
+        objects::bundle(SNAPSHOT_REF, &[since], oid, &new)
     }
 }
 

@@ -16,6 +16,7 @@
 //! All of it is bounded: a walk by time and entries, a change by files and bytes. Beyond that git does it.
 
 mod advance;
+mod alone;
 mod fs;
 mod index;
 mod learn;
@@ -36,6 +37,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::alone::commit_alone;
 pub(crate) use self::fs::now;
 pub(crate) use self::learn::Lesson;
 pub(crate) use self::repository::{Repository, Settings};

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use sha1_checked::{Digest as _, Sha1};
 
+use super::fs::now;
 use super::unsure::{Unsure, only_git};
 
 /// The name of an object.
@@ -120,14 +121,27 @@ pub(crate) fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()
     options.open(path)?.write_all(content)
 }
 
-/// A bundle of one ref, for a repository that has the commit `since`.
+/// The commit of a snapshot.
+pub(crate) fn commit<'a>(
+    tree: Oid,
+    parents: impl Iterator<Item = &'a str>,
+    message: &str,
+) -> Result<Object, Unsure> {
+    let parents: String = parents.map(|it| format!("parent {it}\n")).collect();
+    let who = format!("AgentMine <agentmine@localhost> {} +0000", now().0);
+    let commit = format!("tree {tree}\n{parents}author {who}\ncommitter {who}\n\n{message}\n");
+    Object::new(ObjectType::Commit, commit.into_bytes())
+}
+
+/// A bundle of one ref, for a repository that has the commits `since`.
 pub(crate) fn bundle(
     reference: &str,
-    since: Oid,
+    since: &[Oid],
     commit: Oid,
     objects: &[Object],
 ) -> Result<Vec<u8>, Unsure> {
-    let mut bundle = format!("# v2 git bundle\n-{since} \n{commit} {reference}\n\n").into_bytes();
+    let since: String = since.iter().map(|it| format!("-{it} \n")).collect();
+    let mut bundle = format!("# v2 git bundle\n{since}{commit} {reference}\n\n").into_bytes();
     let start = bundle.len();
     bundle.extend(b"PACK\0\0\0\x02");
     let count = u32::try_from(objects.len()).map_err(|_| Unsure::TooMuch)?;

@@ -212,6 +212,15 @@ impl Repository {
         if now.map(|now| now.identity) != Some(self.identity) {
             return only_git("another repository");
         }
+        self.ensure_same_head()?;
+        match self.loose(SNAPSHOT_REF)? {
+            Some(last) if last == commit => Ok(()),
+            _ => only_git("the last snapshot is not there"),
+        }
+    }
+
+    /// Fails unless HEAD is what it was, and is kept in files.
+    pub(crate) fn ensure_same_head(&self) -> Result<(), Unsure> {
         let head = fs::small(self.folder.as_fd(), b"HEAD", MAX_SMALL)?.unwrap_or_default();
         let head = text(&head)?;
         let is_same = match head.strip_prefix("ref: ") {
@@ -221,13 +230,46 @@ impl Repository {
             Some(_) => false,
             None => self.head.branch.is_empty() && Some(head) == self.head.commit.as_deref(),
         };
-        if !is_same {
-            return only_git("HEAD has moved");
+        match is_same {
+            true => Ok(()),
+            false => only_git("HEAD has moved"),
         }
-        match self.loose(SNAPSHOT_REF)? {
-            Some(last) if last == commit => Ok(()),
-            _ => only_git("the last snapshot is not there"),
+    }
+
+    /// Whether the hidden ref is at this commit, and the commit is there.
+    pub(crate) fn has_snapshot(&self, commit: &str) -> bool {
+        let at = self.loose(SNAPSHOT_REF).ok().flatten();
+        let object = commit.split_at_checked(2);
+        at.as_deref() == Some(commit)
+            && object.is_some_and(|(folder, name)| {
+                let path = self.path.join("objects").join(folder).join(name);
+                path.symlink_metadata().is_ok_and(|it| it.is_file())
+            })
+    }
+
+    /// Whether `origin` certainly has HEAD's commit: it is what a clone got, or what was pushed of the same branch.
+    pub(crate) fn is_head_on_remote(&self) -> Result<bool, Unsure> {
+        let Some(commit) = self.head.commit.as_deref() else {
+            return Ok(false);
+        };
+        let branch = self.head.branch.strip_prefix("refs/heads/");
+        if let Some(branch) = branch
+            && let Some(pushed) = self.loose(&format!("refs/remotes/origin/{branch}"))?
+        {
+            return Ok(pushed == commit);
         }
+        for line in self.packed()?.split(|&byte| byte == b'\n') {
+            let name = line.strip_prefix(commit.as_bytes());
+            let name = name.and_then(|name| name.strip_prefix(b" "));
+            let is_remote = |name: &&[u8]| name.starts_with(b"refs/remotes/");
+            // A loose one of the same name is newer.
+            if let Some(name) = name.filter(is_remote)
+                && self.loose(text(name)?)?.is_none()
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn loose(&self, reference: &str) -> Result<Option<String>, Unsure> {
@@ -244,13 +286,17 @@ impl Repository {
         if let Some(loose) = self.loose(name)? {
             return Ok(Some(loose));
         }
-        let packed = fs::small(self.folder.as_fd(), b"packed-refs", MAX_PACKED)?;
-        let packed = packed.unwrap_or_default();
+        let packed = self.packed()?;
         let line = packed.split(|&byte| byte == b'\n').find_map(|line| {
             let (oid, of) = line.split_at_checked(40)?;
             (of.strip_prefix(b" ") == Some(name.as_bytes())).then_some(oid)
         });
         line.map(|oid| text(oid).map(str::to_owned)).transpose()
+    }
+
+    fn packed(&self) -> Result<Vec<u8>, Unsure> {
+        let packed = fs::small(self.folder.as_fd(), b"packed-refs", MAX_PACKED)?;
+        Ok(packed.unwrap_or_default())
     }
 
     /// Points the hidden ref at a commit.
@@ -259,6 +305,9 @@ impl Repository {
         let temporary = self.path.join("agentmine-ref");
         let _ = std::fs::remove_file(&temporary);
         super::objects::write_new(&temporary, format!("{commit}\n").as_bytes(), 0o644)?;
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
         Ok(std::fs::rename(temporary, path)?)
     }
 }

@@ -135,6 +135,17 @@ impl Bench {
         bench
     }
 
+    /// A snapshot, and what was run of git meanwhile.
+    async fn traced(&mut self) -> (Taken, String) {
+        let trace = self.state.root.join("trace");
+        let _ = std::fs::remove_file(&trace);
+        let value = trace.to_string_lossy().into_owned();
+        self.state.env.insert("GIT_TRACE".into(), value);
+        let taken = self.snapshot().await;
+        self.state.env.remove("GIT_TRACE");
+        (taken, std::fs::read_to_string(trace).unwrap())
+    }
+
     /// Waits until the clock has moved on from the last changes: nothing tells of that.
     fn settle(&self) {
         std::thread::sleep(std::time::Duration::from_millis(30));
@@ -411,4 +422,68 @@ async fn a_file_that_a_process_has_mapped_is_looked_at() {
     drop(writer.stdin.take());
     writer.wait().unwrap();
     assert!(taken.bundle.is_some());
+}
+
+/// Only git makes a commit or a bundle of what the remote may not have.
+fn made_by_git(trace: &str) -> bool {
+    let makes = ["commit-tree", "bundle create", "update-ref refs/agentmine"];
+    makes.iter().any(|command| trace.contains(command))
+}
+
+#[tokio::test]
+async fn only_the_commit_of_a_snapshot_is_stored_where_the_remote_has_the_rest() {
+    let mut bench = Bench::new();
+    bench.shell("git pack-refs --all && git update-ref refs/remotes/origin/main HEAD && git pack-refs --all");
+    bench.settle();
+    let (first, trace) = bench.traced().await;
+    assert!(first.bundle.is_some() && !made_by_git(&trace), "{trace}");
+    let parents = format!("git rev-parse {}^@", first.commit);
+    assert_eq!(bench.shell(&parents), bench.shell("git rev-parse HEAD"));
+    bench.write("new", "n");
+    bench.quick().await;
+    bench.shell("git checkout -qb work && git add . && git commit -qm work");
+    let (_, trace) = bench.traced().await;
+    assert!(made_by_git(&trace), "nobody else has the commit: {trace}");
+    bench.write("new", "m");
+    bench.settle();
+    let before = bench.snapshot().await;
+    bench.shell(
+        "git add . && git commit -qm more && git push -q ../other work && git update-ref refs/remotes/origin/work HEAD",
+    );
+    let (pushed, trace) = bench.traced().await;
+    assert!(pushed.bundle.is_some() && !made_by_git(&trace), "{trace}");
+    assert!(!trace.contains("git log"), "it is remembered: {trace}");
+    let parents = format!("git rev-parse {}^@", pushed.commit);
+    let head = bench.shell("git rev-parse HEAD");
+    assert_eq!(bench.shell(&parents), format!("{}\n{head}", before.commit));
+    assert_eq!(
+        bench.shell("git rev-parse refs/agentmine/snapshot"),
+        pushed.commit
+    );
+}
+
+#[tokio::test]
+async fn a_ref_of_the_remote_that_has_moved_on_does_not_count() {
+    let mut bench = Bench::new();
+    bench.shell("git update-ref refs/remotes/origin/other HEAD && git pack-refs --all");
+    bench
+        .shell("git commit -q --allow-empty -m x && git update-ref refs/remotes/origin/other HEAD");
+    bench.shell("git checkout -qb old HEAD^");
+    bench.settle();
+    let (_, trace) = bench.traced().await;
+    assert!(made_by_git(&trace), "{trace}");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_gone_is_not_remembered() {
+    let mut bench = Bench::learned().await;
+    bench.write("new", "n");
+    let last = bench.quick().await.commit;
+    let (folder, name) = last.split_at(2);
+    bench.shell(&format!(
+        "rm -f .git/objects/{folder}/{name} && git update-ref -d refs/agentmine/snapshot; git commit -q --allow-empty -m x"
+    ));
+    let taken = bench.snapshot().await;
+    let parents = format!("git rev-parse {}^@", taken.commit);
+    assert_eq!(bench.shell(&parents), bench.shell("git rev-parse HEAD"));
 }
