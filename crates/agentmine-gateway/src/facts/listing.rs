@@ -8,7 +8,7 @@ use crate::wire::pktline::{Lines, Malformed, data, flush};
 const SHA1: &str = "sha1";
 pub(super) const SHA256: &str = "sha256";
 /// Separates the parts of a request.
-const DELIMITER: &[u8] = b"0001";
+pub(super) const DELIMITER: &[u8] = b"0001";
 
 /// The object format of a host that lists refs in version 2, by its answer to `info/refs`. `None` if it speaks
 /// another version, or has a format that is unknown here.

@@ -6,23 +6,28 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_git::{Errand, GitHome};
+use http_body_util::BodyExt as _;
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 use crate::config::Upstream;
 use crate::git_process::{self, Output};
+use crate::http::BoxError;
 use crate::printable::printable;
-use crate::upstream::Remote;
+use crate::upstream::{Encoding, ProtocolVersion, Remote};
 use crate::wire::object_id::is_id;
 use crate::wire::ref_name::branch_ref;
 
 mod diff;
 mod error;
+mod fetch;
 pub(crate) mod listing;
 
 pub use diff::{AddedLine, Changed, ChangedPath, Diff, FileStat};
@@ -133,7 +138,13 @@ impl BareRepo {
     /// # Errors
     /// [`FactsError::NotFound`] when upstream has no such commit.
     pub async fn fetch(&self, commits: &[&str]) -> Result<(), FactsError> {
-        self.contact().await?;
+        let lister = self.contact().await?;
+        let ids: Result<Vec<&str>, FactsError> = commits.iter().map(|commit| id(commit)).collect();
+        if let Lister::Http(format) = lister
+            && let Ok(Ok(())) = timeout(FETCH_TIMEOUT, self.fetch_directly(format, &ids?)).await
+        {
+            return Ok(());
+        }
         let mut git = self.networked();
         git.args(FETCH).args(["--depth=1", "--"]).arg(self.url()?);
         for commit in commits {
@@ -141,6 +152,46 @@ impl BareRepo {
             git.arg(format!("+{commit}:refs/facts/{commit}"));
         }
         self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
+    }
+
+    /// The same with one request. After an error git has to look what is wrong.
+    async fn fetch_directly(&self, format: &str, commits: &[&str]) -> Result<(), BoxError> {
+        let request = fetch::request(format, commits).into();
+        let version = Some(ProtocolVersion::V2);
+        let upstream = self
+            .remote
+            .upload_pack(request, Encoding::Identity, version);
+        let mut body = upstream.await?;
+        let mut git = self.command(Errand::Trusted);
+        git.args(["index-pack", "--stdin"]).stdin(Stdio::piped());
+        let mut child = git.spawn()?;
+        let mut stdin = child.stdin.take().ok_or("git was started without pipes")?;
+        let received = async move {
+            let mut answer = fetch::Answer::new();
+            while let Some(frame) = body.frame().await {
+                if let Ok(bytes) = frame?.into_data() {
+                    stdin.write_all(&answer.take(&bytes)?).await?;
+                }
+            }
+            Ok::<_, BoxError>(answer.shallow(commits)?)
+        };
+        let (shallow, status) = tokio::join!(received, child.wait());
+        let shallow = shallow?;
+        if !status?.success() {
+            return Err("the pack is broken".into());
+        }
+        // As git leaves them behind.
+        let file = self.repo.join("shallow");
+        let known = std::fs::read_to_string(&file).unwrap_or_default();
+        let new = shallow.into_iter().filter(|id| !known.contains(id));
+        let new: String = new.flat_map(|id| [id, "\n".to_owned()]).collect();
+        std::fs::write(file, known.clone() + &new)?;
+        let refs = self.repo.join("refs/facts");
+        std::fs::create_dir_all(&refs)?;
+        for commit in commits {
+            std::fs::write(refs.join(commit), format!("{commit}\n"))?;
+        }
+        Ok(())
     }
 
     /// Whether a commit is in the history of upstream's commit `head`. One that upstream no longer has is not.
