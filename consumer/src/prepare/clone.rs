@@ -285,6 +285,7 @@ fn settings(agent: &Agent) -> Vec<String> {
         "push.default=current".into(),
         "pull.rebase=true".into(),
         "gc.auto=0".into(),
+        "maintenance.auto=false".into(),
     ]
 }
 

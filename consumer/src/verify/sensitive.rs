@@ -1,7 +1,7 @@
 //! Changed files that control more than the program, found by asking git for their paths, so that neither the
 //! size of a change nor a rename hides them. A reviewer sees them first.
 
-use agentmine_gateway::facts::{BareRepo, FactsError};
+use agentmine_gateway::facts::{BareRepo, Changed, FactsError};
 use serde_json::Value;
 
 use super::attributes::new_drivers;
@@ -179,6 +179,9 @@ const MAX_MANIFESTS: usize = 50;
 /// Largest manifest that is read, in bytes.
 const MAX_MANIFEST: usize = 1024 * 1024;
 
+/// With more changed files, git looks at their paths.
+const MAX_LOOKED_AT: usize = 1000;
+
 /// Changed files that control more than the program.
 #[derive(Debug, Default)]
 pub(super) struct Sensitive {
@@ -202,13 +205,31 @@ pub(super) async fn sensitive(
         cut: all.cut,
         ..Sensitive::default()
     };
-    // Most changes touch none, and then git is not asked for each kind apart.
-    if touches_any(repo, base, head).await? {
+    // Most changes touch none, and then git is not asked, or at least not for each kind apart.
+    if may_touch(&all) && touches_any(repo, base, head).await? {
         found.add_paths(repo, base, head).await?;
     }
     let submodules = all.files.into_iter().filter(|file| file.submodule);
     found.add(SUBMODULES, submodules.map(|file| file.path));
     Ok(found)
+}
+
+/// Whether a path that is looked for may have changed: some name in a changed path has all the letters of the first name
+/// of a pattern. Only git knows the rest of the pattern.
+fn may_touch(all: &Changed) -> bool {
+    if all.cut || all.files.len() > MAX_LOOKED_AT {
+        return true;
+    }
+    let patterns = PATHS.iter().flat_map(|(_, patterns)| patterns.iter());
+    let patterns = patterns.chain(MANIFESTS.iter().map(|(name, _)| name));
+    let first = patterns.filter_map(|pattern| pattern.split('/').next());
+    let first: Vec<String> = first.map(str::to_ascii_lowercase).collect();
+    let matches = |name: &str| {
+        let mut letters = first.iter().map(|pattern| pattern.split('*'));
+        letters.any(|mut letters| letters.all(|letters| name.contains(letters)))
+    };
+    let mut paths = all.files.iter().map(|file| file.path.to_ascii_lowercase());
+    paths.any(|path| path.split('/').any(matches))
 }
 
 /// Whether a path that is looked for changed, of any kind.
@@ -320,4 +341,42 @@ fn cargo_scripts(manifest: Vec<u8>) -> Option<Vec<String>> {
     };
     let lines = text.lines().map(str::trim).filter(names_one);
     Some(lines.map(ToOwned::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_gateway::facts::ChangedPath;
+
+    use super::*;
+
+    fn changed(path: &str) -> Changed {
+        let file = ChangedPath {
+            path: path.to_owned(),
+            submodule: false,
+        };
+        Changed {
+            files: vec![file],
+            cut: false,
+        }
+    }
+
+    #[test]
+    fn whatever_a_pattern_matches_is_left_to_git() {
+        let patterns = PATHS.iter().flat_map(|(_, patterns)| patterns.iter());
+        for pattern in patterns.chain(MANIFESTS.iter().map(|(name, _)| name)) {
+            assert!(!pattern.contains(['?', '[', '\\']), "{pattern}");
+            for any in ["", "x.y"] {
+                let path = pattern.replace("/**", "/f").replace('*', any);
+                for path in [path.clone(), format!("a/B/{}", path.to_uppercase())] {
+                    assert!(may_touch(&changed(&path)), "{path}");
+                }
+            }
+        }
+        assert!(!may_touch(&changed("src/hello/new_0.txt")));
+        let cut = Changed {
+            cut: true,
+            ..changed("x")
+        };
+        assert!(may_touch(&cut));
+    }
 }
