@@ -1,4 +1,4 @@
-//! The forge's repositories: real git behind `git http-backend`, run as CGI.
+//! The forge's repositories: real git over HTTP, by git's services or by `git http-backend` as CGI.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use futures::StreamExt;
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::io::ReaderStream;
 
@@ -180,12 +180,80 @@ pub(super) fn branch_sha(git_dir: &Path, branch: &str) -> Option<String> {
     if let Ok(text) = std::fs::read_to_string(git_dir.join("refs/heads").join(branch)) {
         return Some(text.trim().to_owned());
     }
+    if !git_dir.join("packed-refs").exists() {
+        return None;
+    }
     let name = format!("refs/heads/{branch}");
     let text = try_out(git_dir, &["rev-parse", "--verify", "-q", &name])?;
     Some(text.trim().to_owned())
 }
 
-/// Runs `git http-backend` for one request and streams both ways.
+/// A request of smart HTTP (gitprotocol-http(5)) that git's own services answer.
+struct Service {
+    name: &'static str,
+    /// Whether it asks for the refs.
+    lists: bool,
+    /// Whether the answer begins with the name of the service, which version 2 leaves out.
+    named: bool,
+}
+
+impl Service {
+    /// `None` if it takes `git http-backend`: it unpacks requests, knows older forms, and words errors.
+    fn of(git_dir: &Path, rest: &str, request: &http::request::Parts) -> Option<Self> {
+        let text = |name: &str| request.headers.get(name)?.to_str().ok();
+        let asked = (
+            &request.method,
+            rest,
+            request.uri.query().unwrap_or_default(),
+        );
+        let (name, lists) = match asked {
+            (&Method::GET, "info/refs", "service=git-upload-pack") => ("upload-pack", true),
+            (&Method::GET, "info/refs", "service=git-receive-pack") => ("receive-pack", true),
+            (&Method::POST, "git-upload-pack", "") => ("upload-pack", false),
+            (&Method::POST, "git-receive-pack", "") => ("receive-pack", false),
+            _ => return None,
+        };
+        let is_plain = text("content-encoding").is_none();
+        let has_type =
+            lists || text("content-type") == Some(&format!("application/x-git-{name}-request"));
+        let version = text("git-protocol").unwrap_or_default();
+        let named = lists && !version.split(':').any(|it| it == "version=2");
+        let there = git_dir.join("HEAD").is_file();
+        (is_plain && has_type && there).then_some(Self { name, lists, named })
+    }
+
+    fn command(&self, git_dir: &Path) -> Command {
+        let mut command = command();
+        command.args([self.name, "--stateless-rpc"]);
+        if self.lists {
+            command.arg("--http-backend-info-refs");
+        }
+        command.arg(".").current_dir(git_dir);
+        command
+    }
+
+    /// What a web server and `git http-backend` say before the service does.
+    fn head(&self) -> (HeaderMap, Bytes) {
+        let Self { name, lists, named } = self;
+        let kind = if *lists { "advertisement" } else { "result" };
+        let kind = format!("application/x-git-{name}-{kind}");
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, kind.parse().expect("a plain value"));
+        let stale = "no-cache, max-age=0, must-revalidate";
+        headers.insert(
+            header::CACHE_CONTROL,
+            header::HeaderValue::from_static(stale),
+        );
+        let line = format!("# service=git-{name}\n");
+        let first = match named {
+            true => format!("{:04x}{line}0000", line.len() + 4),
+            false => String::new(),
+        };
+        (headers, first.into())
+    }
+}
+
+/// Runs a service of git's, or `git http-backend`, for one request and streams both ways.
 pub(super) async fn serve(
     git_dir: &Path,
     rest: &str,
@@ -201,7 +269,12 @@ pub(super) async fn serve(
     };
     let root = git_dir.parent().unwrap_or(git_dir);
     let name = git_dir.file_name().unwrap_or_default().to_string_lossy();
-    let mut command = tokio::process::Command::from(of_git(&HTTP_BACKEND));
+    let service = Service::of(git_dir, rest, &parts);
+    let command = match &service {
+        Some(service) => service.command(git_dir),
+        None => of_git(&HTTP_BACKEND),
+    };
+    let mut command = tokio::process::Command::from(command);
     command
         .env("GIT_PROJECT_ROOT", root)
         .env("GIT_HTTP_EXPORT_ALL", "1")
@@ -242,6 +315,30 @@ pub(super) async fn serve(
     let Some(mut stdout) = child.stdout.take() else {
         return Err(std::io::Error::other("no stdout"));
     };
+    let (status, headers, first) = match service {
+        Some(service) => {
+            let (headers, first) = service.head();
+            (StatusCode::OK, headers, first)
+        }
+        None => cgi_head(&mut stdout).await?,
+    };
+    let first = futures::stream::iter([Ok(first)]);
+    let rest = ReaderStream::new(stdout);
+    // The child lives as long as the body does.
+    let all = first.chain(rest).map(move |chunk| {
+        let _alive = &child;
+        chunk
+    });
+    let mut response = Response::new(Body::from_stream(all));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+/// The head of a CGI program's answer, and what was read after it.
+async fn cgi_head(
+    stdout: &mut tokio::process::ChildStdout,
+) -> std::io::Result<(StatusCode, HeaderMap, Bytes)> {
     let mut head = BytesMut::new();
     let end = loop {
         if let Some(at) = head.windows(4).position(|part| part == b"\r\n\r\n") {
@@ -253,17 +350,7 @@ pub(super) async fn serve(
     };
     let (status, headers) = cgi_headers(&head[..end]);
     head.advance(end + 4);
-    let first = futures::stream::iter([Ok(head.freeze())]);
-    let rest = ReaderStream::new(stdout);
-    // The child lives as long as the body does.
-    let all = first.chain(rest).map(move |chunk| {
-        let _alive = &child;
-        chunk
-    });
-    let mut response = Response::new(Body::from_stream(all));
-    *response.status_mut() = status;
-    *response.headers_mut() = headers;
-    Ok(response)
+    Ok((status, headers, head.freeze()))
 }
 
 fn cgi_headers(head: &[u8]) -> (StatusCode, HeaderMap) {
