@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use agentmine_runtime::config::{self, Sources};
-use agentmine_tests::forge::DEMO;
+use agentmine_tests::forge::{DEMO, Forge};
 use chrono::Utc;
 use serde_json::json;
 
 use crate::endpoint::free_address;
 use crate::forge_clients::node;
-use crate::rig::{Process, Rig, solves_demo};
+use crate::rig::{PATIENCE, Process, REQUEST, Rig, solves_demo};
 
 const SECRET: &str = "canary of a webhook's secret";
 const TOKEN: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=";
@@ -184,6 +184,67 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_gitlab_signed() {
     assert_eq!(post(&url, &[("x-gitlab-token", SECRET)], &body).await, 202);
     producer.terminate();
     assert!(producer.end().await.0.success());
+}
+
+/// The repository has another name since it was scanned: its webhooks name it by that, and by the id that it keeps.
+#[tokio::test]
+async fn a_webhook_of_a_renamed_repository_starts_work_at_once_on_github() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
+    rig.label_issue();
+    let (producer, url) = producer(&mut rig).await;
+    let url = format!("{url}/github");
+    let id = rename(&rig);
+    let deliver = async |id: u64| {
+        let body = json!({ "repository": { "id": id, "full_name": RENAMED } });
+        let signature = of_github(SECRET, &body.to_string()).await;
+        let headers = [("x-hub-signature-256", signature.as_str())];
+        post(&url, &headers, &body.to_string()).await
+    };
+    // A new name alone is nothing that is scanned.
+    assert_eq!(deliver(id + 1000).await, 202);
+    assert_eq!(deliver(id).await, 202);
+    is_at_work(&rig, producer).await;
+}
+
+/// The same on GitLab.
+#[tokio::test]
+async fn a_webhook_of_a_renamed_project_starts_work_at_once_on_gitlab() {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig.config["trackers"]["gitlab"]["webhook_secret_token"] = SECRET.into();
+    rig.label_issue();
+    let (producer, url) = producer(&mut rig).await;
+    let url = format!("{url}/gitlab");
+    let id = rename(&rig);
+    let deliver = async |id: u64| {
+        let body = json!({ "project": { "id": id, "path_with_namespace": RENAMED } });
+        post(&url, &[("x-gitlab-token", SECRET)], &body.to_string()).await
+    };
+    assert_eq!(deliver(id + 1000).await, 202);
+    assert_eq!(deliver(id).await, 202);
+    is_at_work(&rig, producer).await;
+}
+
+const RENAMED: &str = "octo/renamed";
+
+/// A person renames the repository and asks for work in it. Returns its id.
+fn rename(rig: &Rig) -> u64 {
+    let id = rig.forge.repo_id(DEMO);
+    rig.forge.rename_repo(DEMO, RENAMED);
+    let text = "It should greet.";
+    rig.forge.add_issue(RENAMED, "Greet", text, &[REQUEST]);
+    id
+}
+
+async fn is_at_work(rig: &Rig, producer: Process) {
+    rig.wait("the task", |tasks| tasks.len() == 2).await;
+    let labelled = |forge: &Forge| forge.labels(RENAMED, 2) == ["coding agent processing"];
+    let waits = rig.forge.wait_until("its label", PATIENCE, labelled);
+    waits.await;
+    producer.terminate();
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
 }
 
 #[test]

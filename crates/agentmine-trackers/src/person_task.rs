@@ -69,6 +69,10 @@ impl Tracker for PersonTask {
         self.tracker.scans(path)
     }
 
+    fn scanned_as(&self, repo_id: &str) -> Option<String> {
+        self.tracker.scanned_as(repo_id)
+    }
+
     fn searches(&self) -> bool {
         self.tracker.searches()
     }

@@ -373,6 +373,11 @@ pub trait Tracker: Send + Sync + 'static {
     fn scans(&self, _path: &str) -> bool {
         false
     }
+    /// The path by which the repository with this id was scanned, which may have another name by now. `None`: it was not
+    /// scanned yet, or is none of those that are.
+    fn scanned_as(&self, _repo_id: &str) -> Option<String> {
+        None
+    }
     /// Whether a search may find items of other repositories too.
     fn searches(&self) -> bool {
         false

@@ -1,7 +1,9 @@
 //! Where deliveries point, and the looks there.
+//!
+//! Each tracker has its own: one that is slow or does not answer delays no other one's.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::TrackerKind;
@@ -10,31 +12,34 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::signed::Genuine;
-use crate::deps::ProducerDeps;
-use crate::scan;
 
 /// The time between two looks at one repository.
 pub(super) const APART: Duration = Duration::from_secs(5);
 /// Ids of deliveries that are remembered.
 const MOST_IDS: usize = 10_000;
-/// Repositories that wait for a look, or have just been looked at. What comes beyond it waits for the scan.
+/// Repositories of a tracker that wait for a look, or have just been looked at. What comes beyond it waits for the scan.
 const MOST_PLACES: usize = 10_000;
 
-/// A repository: which tracker, and its path.
-type Place = (usize, String);
-
 /// What is to be looked at.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hints {
-    state: Mutex<State>,
-    more: Notify,
+    seen: Mutex<Seen>,
+    /// One for each tracker.
+    places: Vec<Places>,
 }
 
+/// The deliveries that were seen.
 #[derive(Debug, Default)]
-struct State {
-    seen: HashSet<(TrackerKind, String)>,
+struct Seen {
+    ids: HashSet<(TrackerKind, String)>,
     order: VecDeque<(TrackerKind, String)>,
-    places: HashMap<Place, Due>,
+}
+
+/// The repositories of one tracker, by their paths.
+#[derive(Debug, Default)]
+struct Places {
+    due: Mutex<HashMap<String, Due>>,
+    more: Notify,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,60 +50,95 @@ struct Due {
 }
 
 impl Hints {
+    /// Of so many trackers.
+    pub(super) fn of(trackers: usize) -> Self {
+        Self {
+            seen: Mutex::default(),
+            places: (0..trackers).map(|_| Places::default()).collect(),
+        }
+    }
+
     /// Whether a delivery was not seen before. One without an id counts as new.
     pub(super) fn is_new(&self, forge: TrackerKind, delivery: &Genuine) -> bool {
         let Some(id) = delivery.id.clone() else {
             return true;
         };
-        let mut state = self.lock();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (forge, id);
-        if !state.seen.insert(key.clone()) {
+        if !seen.ids.insert(key.clone()) {
             return false;
         }
-        state.order.push_back(key);
-        if state.order.len() > MOST_IDS
-            && let Some(oldest) = state.order.pop_front()
+        seen.order.push_back(key);
+        if seen.order.len() > MOST_IDS
+            && let Some(oldest) = seen.order.pop_front()
         {
-            state.seen.remove(&oldest);
+            seen.ids.remove(&oldest);
         }
         true
     }
 
     /// Has a repository looked at: at once, or [`APART`] after the last look.
     pub(super) fn note(&self, tracker: usize, path: &str) {
-        let now = Instant::now();
-        let mut state = self.lock();
-        if state.places.len() >= MOST_PLACES {
-            state.places.retain(|_, due| due.wanted || due.at > now);
+        if let Some(places) = self.places.get(tracker) {
+            places.note(path);
         }
-        if state.places.len() < MOST_PLACES {
+    }
+
+    /// Looks where deliveries point until the process drains: at one repository of each tracker at a time. A look is short
+    /// and is not cancelled.
+    pub(super) async fn each<F>(
+        &self,
+        draining: &CancellationToken,
+        look: impl Fn(usize, String) -> F,
+    ) where
+        F: Future<Output = ()>,
+    {
+        let look = &look;
+        let of_tracker = async |(at, places): (usize, &Places)| {
+            while let Some(path) = draining.run_until_cancelled(places.next()).await {
+                look(at, path).await;
+            }
+        };
+        let all = self.places.iter().enumerate().map(of_tracker);
+        futures::future::join_all(all).await;
+    }
+}
+
+impl Places {
+    fn note(&self, path: &str) {
+        let now = Instant::now();
+        let mut places = self.lock();
+        if places.len() >= MOST_PLACES {
+            places.retain(|_, due| due.wanted || due.at > now);
+        }
+        if places.len() < MOST_PLACES {
             let first = Due {
                 at: now,
                 wanted: true,
             };
-            let due = state.places.entry((tracker, path.to_lowercase()));
+            let due = places.entry(path.to_lowercase());
             due.or_insert(first).wanted = true;
         }
-        drop(state);
+        drop(places);
         self.more.notify_one();
     }
 
     /// The next repository to look at; waits for it.
-    async fn next(&self) -> Place {
+    async fn next(&self) -> String {
         loop {
             let wait = {
-                let mut state = self.lock();
-                let wanted = state.places.iter().filter(|(_, due)| due.wanted);
+                let mut places = self.lock();
+                let wanted = places.iter().filter(|(_, due)| due.wanted);
                 let next = wanted.min_by_key(|(_, due)| due.at);
-                let next = next.map(|(place, due)| (place.clone(), due.at));
+                let next = next.map(|(path, due)| (path.clone(), due.at));
                 match next {
-                    Some((place, at)) if at <= Instant::now() => {
+                    Some((path, at)) if at <= Instant::now() => {
                         let due = Due {
                             at: Instant::now() + APART,
                             wanted: false,
                         };
-                        state.places.insert(place.clone(), due);
-                        return place;
+                        places.insert(path.clone(), due);
+                        return path;
                     }
                     Some((_, at)) => Some(at),
                     None => None,
@@ -114,32 +154,8 @@ impl Hints {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Looks where deliveries point. An error is left to the next scan.
-pub(super) async fn look(deps: Arc<ProducerDeps>, hints: Arc<Hints>, draining: CancellationToken) {
-    while let Some((at, path)) = draining.run_until_cancelled(hints.next()).await {
-        let Some(tracker) = deps.trackers.get(at) else {
-            continue;
-        };
-        // A look is short and is not cancelled.
-        match scan::look(&deps, tracker, &path).await {
-            Ok(found) => tracing::debug!(
-                path,
-                enqueued = found.enqueued,
-                "looked where a webhook pointed"
-            ),
-            Err(error) => {
-                tracing::debug!(
-                    path,
-                    error = format!("{error:#}"),
-                    "the look where a webhook pointed failed; the next scan looks again"
-                );
-            }
-        }
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Due>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,7 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_costs_one_look_in_five_seconds() {
-        let hints = Hints::default();
+        let hints = Hints::of(1);
         let began = Instant::now();
         let mut looks = Vec::new();
         for _ in 0..3 {
@@ -157,23 +173,59 @@ mod tests {
                 hints.note(0, "Octo/Demo");
                 hints.note(0, "octo/demo");
             }
-            assert_eq!(hints.next().await, (0, "octo/demo".to_owned()));
+            assert_eq!(hints.places[0].next().await, "octo/demo");
             looks.push(began.elapsed().as_secs());
         }
         assert_eq!(looks, [0, 5, 10]);
         hints.note(0, "octo/other");
-        assert_eq!(hints.next().await.1, "octo/other");
+        assert_eq!(hints.places[0].next().await, "octo/other");
         assert_eq!(began.elapsed().as_secs(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tracker_that_does_not_answer_delays_no_other_one() {
+        let hints = Hints::of(3);
+        let (looked, mut looks) = tokio::sync::mpsc::unbounded_channel();
+        let draining = CancellationToken::new();
+        let look = |tracker, path: String| {
+            let looked = looked.clone();
+            async move {
+                if tracker == 0 {
+                    std::future::pending::<()>().await;
+                }
+                looked.send((tracker, path)).unwrap();
+            }
+        };
+        let began = Instant::now();
+        for (tracker, path) in [(0, "dead/a"), (0, "dead/b"), (1, "octo/a"), (2, "octo/a")] {
+            hints.note(tracker, path);
+        }
+        let seen = async {
+            let mut seen = [looks.recv().await.unwrap(), looks.recv().await.unwrap()];
+            seen.sort();
+            // Of one tracker, one after the other.
+            hints.note(1, "octo/b");
+            (seen, looks.recv().await.unwrap())
+        };
+        let ten = Duration::from_secs(10);
+        let (seen, last) = tokio::select! {
+            () = hints.each(&draining, look) => panic!("it ended"),
+            seen = tokio::time::timeout(ten, seen) => seen.expect("the others' looks"),
+        };
+        assert_eq!(seen, [(1, "octo/a".to_owned()), (2, "octo/a".to_owned())]);
+        assert_eq!(last, (1, "octo/b".to_owned()));
+        assert_eq!(began.elapsed().as_secs(), 0);
     }
 
     #[test]
     fn a_delivery_is_new_once_and_its_memory_is_bounded() {
-        let hints = Hints::default();
+        let hints = Hints::of(1);
         let new = |id: String| hints.is_new(TrackerKind::GitHub, &Genuine { id: Some(id) });
         assert!(new("first".into()) && !new("first".into()));
         for n in 0..2 * MOST_IDS {
             assert!(new(n.to_string()));
         }
-        assert!(hints.lock().order.len() <= MOST_IDS && hints.lock().seen.len() <= MOST_IDS);
+        let seen = hints.seen.lock().unwrap();
+        assert!(seen.order.len() <= MOST_IDS && seen.ids.len() <= MOST_IDS);
     }
 }

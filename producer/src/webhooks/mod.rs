@@ -24,8 +24,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::routing::post;
 use chrono::Utc;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
+use crate::scan;
 use hints::Hints;
 use signed::{Genuine, github, gitlab};
 
@@ -61,7 +63,7 @@ pub(crate) async fn serve(deps: &Arc<ProducerDeps>, stop: &Shutdown) -> Result<(
     let Some(listen) = &deps.config.producer.webhooks.listen else {
         return Ok(());
     };
-    let hints = Arc::new(Hints::default());
+    let hints = Arc::new(Hints::of(deps.trackers.len()));
     let receiver = Receiver {
         deps: Arc::clone(deps),
         hints: Arc::clone(&hints),
@@ -74,8 +76,37 @@ pub(crate) async fn serve(deps: &Arc<ProducerDeps>, stop: &Shutdown) -> Result<(
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(receiver);
     serve_router(listen, "producer.webhooks.listen", app, stop).await?;
-    tokio::spawn(hints::look(Arc::clone(deps), hints, stop.draining()));
+    tokio::spawn(look(Arc::clone(deps), hints, stop.draining()));
     Ok(())
+}
+
+/// Looks where deliveries point.
+async fn look(deps: Arc<ProducerDeps>, hints: Arc<Hints>, draining: CancellationToken) {
+    let looks = |tracker: usize, path: String| {
+        let deps = Arc::clone(&deps);
+        async move { look_at(&deps, tracker, &path).await }
+    };
+    hints.each(&draining, looks).await;
+}
+
+/// Looks at one repository. An error is left to the next scan.
+async fn look_at(deps: &ProducerDeps, tracker: usize, path: &str) {
+    let Some(tracker) = deps.trackers.get(tracker) else {
+        return;
+    };
+    match scan::look(deps, tracker, path).await {
+        Ok(found) => {
+            let enqueued = found.enqueued;
+            tracing::debug!(path, enqueued, "looked where a webhook pointed");
+        }
+        Err(error) => {
+            tracing::debug!(
+                path,
+                error = format!("{error:#}"),
+                "the look where a webhook pointed failed; the next scan looks again"
+            );
+        }
+    }
 }
 
 async fn of_github(
@@ -123,6 +154,21 @@ fn json_of<'b>(headers: &HeaderMap, body: &'b [u8]) -> Cow<'b, [u8]> {
     Cow::Owned(payload.map_or_else(Vec::new, |(_, json)| json.into_owned().into_bytes()))
 }
 
+/// The repository that a delivery names.
+struct Pointed {
+    path: String,
+    id: Option<String>,
+}
+
+impl Pointed {
+    fn new(repository: &Value, path: &str) -> Option<Self> {
+        Some(Self {
+            path: repository[path].as_str()?.to_owned(),
+            id: repository["id"].as_u64().map(|id| id.to_string()),
+        })
+    }
+}
+
 /// Which server a delivery is from.
 struct Origin {
     kind: TrackerKind,
@@ -144,7 +190,7 @@ impl Receiver {
             kind: TrackerKind::GitHub,
             host: host.unwrap_or_default(),
         };
-        let place = |body: &Value| body["repository"]["full_name"].as_str().map(str::to_owned);
+        let place = |body: &Value| Pointed::new(&body["repository"], "full_name");
         // The signature is of the body as it was sent.
         self.take(&from, genuine, &json_of(headers, body), place)
     }
@@ -169,10 +215,7 @@ impl Receiver {
             kind: TrackerKind::GitLab,
             host: host.unwrap_or_default(),
         };
-        let place = |body: &Value| {
-            let path = &body["project"]["path_with_namespace"];
-            path.as_str().map(str::to_owned)
-        };
+        let place = |body: &Value| Pointed::new(&body["project"], "path_with_namespace");
         self.take(&from, genuine, body, place)
     }
 }
@@ -184,7 +227,7 @@ impl Receiver {
         from: &Origin,
         genuine: Option<Genuine>,
         body: &[u8],
-        place: impl Fn(&Value) -> Option<String>,
+        place: impl Fn(&Value) -> Option<Pointed>,
     ) -> StatusCode {
         let forge = from.kind;
         let (outcome, status) = match genuine {
@@ -195,7 +238,7 @@ impl Receiver {
             Some(genuine) if !self.hints.is_new(forge, &genuine) => ("repeated", StatusCode::OK),
             Some(_) => {
                 let body: Value = serde_json::from_slice(body).unwrap_or_default();
-                let noted = place(&body).is_some_and(|path| self.note(from, &path));
+                let noted = place(&body).is_some_and(|pointed| self.note(from, &pointed));
                 (
                     if noted { "accepted" } else { "ignored" },
                     StatusCode::ACCEPTED,
@@ -212,17 +255,29 @@ impl Receiver {
         status
     }
 
-    /// Notes a repository that is scanned by one of our trackers.
-    fn note(&self, from: &Origin, path: &str) -> bool {
+    /// Notes a repository that is scanned by one of our trackers. One that was renamed since it was scanned is known by its
+    /// id, and is looked at by both names: its tasks are recorded by the name that it had at the time.
+    fn note(&self, from: &Origin, pointed: &Pointed) -> bool {
+        let Pointed { path, id } = pointed;
         let trackers = self.deps.trackers.iter().enumerate();
         let is_it = |it: &dyn Tracker| it.kind() == from.kind && it.host() == from.host;
         let mut of_forge = trackers.filter(|(_, tracker)| is_it(tracker.as_ref()));
-        match of_forge.find(|(_, tracker)| tracker.scans(path)) {
-            Some((at, _)) => {
-                self.hints.note(at, path);
-                true
-            }
-            None => false,
+        let found = of_forge.find_map(|(at, tracker)| match tracker.scans(path) {
+            true => Some((at, path.clone())),
+            false => Some((at, tracker.scanned_as(id.as_deref()?)?)),
+        });
+        let Some((at, scanned)) = found else {
+            return false;
+        };
+        self.hints.note(at, &scanned);
+        if !scanned.eq_ignore_ascii_case(path) {
+            tracing::debug!(
+                path,
+                scanned,
+                "a webhook names a repository that was renamed"
+            );
+            self.hints.note(at, path);
         }
+        true
     }
 }

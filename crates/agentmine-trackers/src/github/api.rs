@@ -142,6 +142,14 @@ impl Api {
         (at.elapsed() < ttl).then(|| repo.clone())
     }
 
+    /// The paths by which a repository was found, whatever its name is now.
+    pub(super) fn paths_of(&self, id: &str) -> Vec<String> {
+        let repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = repos.iter();
+        let own = own.filter(|(_, (_, repo))| repo.id.to_string() == id);
+        own.map(|(path, _)| path.clone()).collect()
+    }
+
     /// The same, asked for anew.
     pub(super) async fn repo_now(&self, path: &str) -> Result<Repo, TrackerError> {
         let url = self.repo_url(path, &[])?;

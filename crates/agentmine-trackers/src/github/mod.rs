@@ -135,6 +135,11 @@ impl Tracker for GitHubTracker {
         self.scan.contains(path)
     }
 
+    fn scanned_as(&self, repo_id: &str) -> Option<String> {
+        let mut paths = self.api.paths_of(repo_id).into_iter();
+        paths.find(|path| self.scan.contains(path))
+    }
+
     fn searches(&self) -> bool {
         self.scan.searches()
     }

@@ -135,6 +135,14 @@ impl Api {
         Ok(found)
     }
 
+    /// The paths, and perhaps the id, by which a project was found, whatever its name is now.
+    pub(super) fn paths_of(&self, id: &str) -> Vec<String> {
+        let projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = projects.iter();
+        let own = own.filter(|(_, (_, project))| project.id.to_string() == id);
+        own.map(|(path, _)| path.clone()).collect()
+    }
+
     /// What is known of a project may not be so any more.
     pub(super) fn forget(&self, id: &str) {
         let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);

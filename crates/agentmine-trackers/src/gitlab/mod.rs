@@ -126,6 +126,11 @@ impl Tracker for GitLabTracker {
         self.scan.contains(path)
     }
 
+    fn scanned_as(&self, repo_id: &str) -> Option<String> {
+        let mut paths = self.api.paths_of(repo_id).into_iter();
+        paths.find(|path| self.scan.contains(path))
+    }
+
     async fn candidates_in(&self, path: &str, label: &str) -> Result<Vec<Candidate>, TrackerError> {
         self.scan.run_in(&self.api, path, label).await
     }
