@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use agentmine_domain::{EndState, TaskState};
+use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, HUMAN};
 use serde_json::json;
 
@@ -347,6 +347,74 @@ async fn with_webhooks_reviews_and_mentions_are_heard_within_fifteen_seconds_on_
 #[tokio::test]
 async fn with_webhooks_reviews_and_mentions_are_heard_within_fifteen_seconds_on_gitlab() {
     heard_by_webhooks(gitlab().await).await;
+}
+
+/// What people write on an item is obeyed within 15 s of its webhook, although the scans are an hour apart.
+async fn commands_by_webhooks(mut rig: Rig) {
+    const LIMIT: Duration = Duration::from_secs(15);
+    let (producer, hook) = listening(&mut rig, 3600).await;
+    let number = rig.label_issue();
+    let stopped = TaskState::Ended(EndState::Stopped);
+    let steps = [
+        ("", 1, TaskState::Queued),
+        ("/agentmine pause", 1, TaskState::Paused),
+        ("/agentmine resume", 1, TaskState::Queued),
+        ("/agentmine stop", 1, stopped),
+        ("/agentmine retry", 2, TaskState::Queued),
+    ];
+    for (command, count, state) in steps {
+        let said = match command {
+            "" => None,
+            command => Some(rig.forge.say(DEMO, number, HUMAN, command)),
+        };
+        let begun = Instant::now();
+        hook.deliver().await;
+        let newest = |tasks: &[Task]| {
+            let newest = tasks.iter().max_by_key(|task| task.number);
+            tasks.len() == count && newest.is_some_and(|task| task.state == state)
+        };
+        rig.wait("what the command asks for", newest).await;
+        if let Some(comment) = said {
+            wait_for_reaction(&rig, comment).await;
+        }
+        let after = begun.elapsed();
+        assert!(after < LIMIT, "{command}: {after:?}");
+    }
+    end(producer).await;
+}
+
+#[tokio::test]
+async fn with_webhooks_commands_on_an_item_are_obeyed_within_fifteen_seconds_on_github() {
+    commands_by_webhooks(github().await).await;
+}
+
+#[tokio::test]
+async fn with_webhooks_commands_on_an_item_are_obeyed_within_fifteen_seconds_on_gitlab() {
+    commands_by_webhooks(gitlab().await).await;
+}
+
+/// Without webhooks a review begins a round, at the interval that scans have by default.
+async fn a_round_by_scans(mut rig: Rig) {
+    let pull = opened(&rig).await;
+    rig.config["rounds"]["settle_seconds"] = 0.into();
+    let (producer, _) = listening(&mut rig, 60).await;
+    let begun = Instant::now();
+    rig.forge
+        .add_review(DEMO, pull, "CHANGES_REQUESTED", "Please.");
+    rig.wait("a round", |tasks| tasks.len() == 2).await;
+    let after = begun.elapsed();
+    assert!(after < Duration::from_secs(65), "{after:?}");
+    end(producer).await;
+}
+
+#[tokio::test]
+async fn without_webhooks_a_review_begins_a_round_within_a_minute_on_github() {
+    a_round_by_scans(github().await).await;
+}
+
+#[tokio::test]
+async fn without_webhooks_a_review_begins_a_round_within_a_minute_on_gitlab() {
+    a_round_by_scans(gitlab().await).await;
 }
 
 /// Without webhooks, at the interval that scans have by default.

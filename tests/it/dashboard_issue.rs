@@ -54,6 +54,38 @@ async fn let_it_be_written(rig: &Rig) {
     sqlx::query(sql).execute(&rig.sql().await).await.unwrap();
 }
 
+/// While nothing changes, a scan reads the issue of a dashboard once and writes nothing.
+async fn is_idle(rig: Rig) {
+    rig.label_issue();
+    rig.produce().await;
+    let number = rewritten(&rig).await.number;
+    let_it_be_written(&rig).await;
+    let (writes, requests) = (rig.forge.writes().len(), rig.forge.requests().len());
+    for _ in 0..3 {
+        let_it_be_written(&rig).await;
+        rig.produce().await;
+    }
+    assert_eq!(rig.forge.writes().len(), writes);
+    let own = format!("/issues/{number}");
+    let seen = rig.forge.requests().split_off(requests);
+    let of_issue = seen.iter().filter(|it| {
+        let path = it.target.split('?').next().unwrap_or_default();
+        path.ends_with(&own) || path.contains(&format!("{own}/"))
+    });
+    let of_issue: Vec<_> = of_issue.map(|it| &it.target).collect();
+    assert_eq!(of_issue.len(), 3, "{of_issue:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_dashboard_is_read_once_a_scan_and_not_written_on_github() {
+    is_idle(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_dashboard_is_read_once_a_scan_and_not_written_on_gitlab() {
+    is_idle(gitlab().await).await;
+}
+
 /// A task at work, one that waits for its turn, and a request of somebody who may not start work.
 async fn shows(mut rig: Rig) {
     rig.config["capacity"]["running_tasks"] = 1.into();

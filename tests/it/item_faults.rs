@@ -425,6 +425,16 @@ async fn an_item_without_comments_is_worked_on_on_gitlab() {
     takes_no_first_comment(gitlab().await, 403).await;
 }
 
+#[tokio::test]
+async fn an_item_whose_comments_are_gone_is_worked_on_on_github() {
+    takes_no_first_comment(github().await, 410).await;
+}
+
+#[tokio::test]
+async fn an_item_whose_comments_are_gone_is_worked_on_on_gitlab() {
+    takes_no_first_comment(gitlab().await, 410).await;
+}
+
 /// The repository is renamed while a session works: its pull request is opened under the new name.
 async fn follows_a_rename(rig: Rig) {
     let (number, consumer) = pushed(&rig).await;

@@ -39,6 +39,7 @@ mod image_contents;
 mod images;
 mod item_faults;
 mod kubernetes;
+mod limited_writes;
 mod limits;
 mod maintainer;
 mod mcp;

@@ -126,6 +126,17 @@ mod tests {
         assert_eq!(at(21, 59), Some(1));
         assert_eq!(at(22, 0), None);
         assert_eq!(at(3, 15), Some(15));
+        // The end is not one of them, and where several apply the longest counts.
+        assert_eq!((at(3, 0), at(3, 30), at(2, 59)), (Some(30), None, None));
+        let behind = Capacity {
+            quiet_hours: vec!["00:00-00:01".into(), "23:00-01:00".into()],
+            utc_offset: "-03:30".into(),
+            ..Capacity::default()
+        };
+        let at = |hours: u32, minutes: u32| behind.quiet_for(hours * 60 + minutes);
+        let around_midnight = [(2, 29), (2, 30), (3, 29), (3, 30), (4, 29), (4, 30)];
+        let left = around_midnight.map(|(hours, minutes)| at(hours, minutes));
+        assert_eq!(left, [None, Some(120), Some(61), Some(60), Some(1), None]);
         for wrong in ["22-7", "25:00-01:00", "1:00-2:00", "01:00-01:00", ""] {
             assert_eq!(quiet(wrong), None, "{wrong}");
         }
