@@ -345,6 +345,53 @@ async fn what_people_did_ends_the_rounds(
     }
 }
 
+/// The forge's list shows the head from before a round's push in several looks.
+async fn a_list_that_lags_ends_nothing(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    let review = |rig: &Rig| {
+        let forge = &rig.forge;
+        forge.add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    };
+    let before = head(&rig, &pull);
+    review(&rig);
+    counted(&mut rig, "begun", "requests").await;
+    rig.consume().await;
+    let after = head(&rig, &pull);
+    assert_ne!(after, before, "the round pushed");
+    rig.forge.show_commit(DEMO, &pull.head, &before);
+    rig.forge.let_a_second_pass(DEMO, pull.number);
+    review(&rig);
+    rig.config["producer"]["interval_seconds"] = 1.into();
+    let seen = rig.forge.requests().len();
+    let producer = rig.spawn("producer", &[]);
+    let is_list = |target: &str| {
+        let path = target.split('?').next().unwrap_or_default();
+        path.ends_with("/pulls") || path.ends_with("/merge_requests")
+    };
+    rig.forge
+        .wait_until("five scans", PATIENCE, |forge| {
+            let requests = forge.requests();
+            let lists = requests[seen..].iter().filter(|it| is_list(&it.target));
+            lists.count() >= 5
+        })
+        .await;
+    assert_eq!(rounds(&rig).await.len(), 1);
+    rig.forge.show_commit(DEMO, &pull.head, &after);
+    rig.wait("the next round", |tasks| tasks.len() == 3).await;
+    producer.terminate();
+    producer.end().await;
+}
+
+#[tokio::test]
+async fn a_list_that_lags_behind_a_push_ends_no_rounds_on_github() {
+    a_list_that_lags_ends_nothing(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_list_that_lags_behind_a_push_ends_no_rounds_on_gitlab() {
+    a_list_that_lags_ends_nothing(Rig::on_gitlab(script()).await).await;
+}
+
 pub(crate) fn push_of_a_person(rig: &Rig, pull: &PullView) {
     rig.forge.commit(DEMO, &pull.head, &pull.head, |dir| {
         std::fs::write(dir.join("mine.txt"), "mine\n").unwrap();

@@ -157,10 +157,13 @@ impl Seen {
                 self.gone = Gone::default();
                 let unassigned = self.assigned && !self.assigned(tracker, &item).await;
                 let labels = &ctx.deps.config.labels;
+                // GitLab removes the label of the task where the one for a pause has the same scope.
+                if let Some(pause) = paused(&item, labels).filter(|_| item.open) {
+                    return Some(pause);
+                }
                 withdrawn(tracker, &item, labels, &[])
                     .or_else(|| unassigned.then(|| "the bot was unassigned".to_owned()))
                     .map(Interrupt::Stopped)
-                    .or_else(|| paused(&item, labels))
             }
             Err(TrackerError::NotFound { what, .. }) => {
                 if let Some(hidden) = hidden(tracker, &ctx.task.item).await {

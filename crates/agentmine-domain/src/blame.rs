@@ -31,3 +31,16 @@ impl Blame {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_outage_has_an_end() {
+        let at = DateTime::from_timestamp(1_790_000_000, 0);
+        assert_eq!(Blame::World { until: at }.until(), at);
+        assert_eq!(Blame::OUTAGE.until(), None);
+        assert_eq!(Blame::Ours.until(), None);
+    }
+}

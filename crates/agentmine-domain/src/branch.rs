@@ -96,6 +96,8 @@ mod tests {
                 "one-two-three-four-five",
             ),
             ("ABCDEFGHIJKLMNOPQRSTUVWXYZ x", "abcdefghijklmnopqrstuvwx"),
+            ("abcdefghijklmnopqrst uvw", "abcdefghijklmnopqrst-uvw"),
+            ("abcdefghijklmnopqrst uvwx", "abcdefghijklmnopqrst"),
             ("a\u{0}b\nc\u{202e}d", "a-b-c-d"),
         ] {
             assert_eq!(slug(text, 24), expected, "{text:?}");

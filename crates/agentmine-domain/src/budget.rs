@@ -118,6 +118,16 @@ mod tests {
     };
 
     #[test]
+    fn calls_are_counted_in_words() {
+        let usage = Usage {
+            model_calls: 1,
+            tool_calls: 2,
+            ..Usage::default()
+        };
+        assert_eq!(usage.calls(), "1 model call, 2 tool calls");
+    }
+
+    #[test]
     fn the_first_limit_reached_is_reported() {
         let fresh = Usage::default();
         assert_eq!(BUDGET.exceeded(&fresh, Duration::ZERO), None);

@@ -52,7 +52,11 @@ impl Reporter {
     pub async fn put_orphan_right(&self, item: &ItemRef) -> Result<Orphan, EffectError> {
         let permit = Permit::of(BootInstant::now(), FRESH);
         let shown = self.tracker.item(item).await?.labels;
-        if !shown.contains(&self.labels.processing) || shown.contains(&self.labels.request) {
+        let shows = |name: &str| {
+            let name = name.to_lowercase();
+            shown.iter().any(|own| own.to_lowercase() == name)
+        };
+        if !shows(&self.labels.processing) || shows(&self.labels.request) {
             return Ok(Orphan::Live);
         }
         match self.store.latest_task(item).await? {

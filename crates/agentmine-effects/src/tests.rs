@@ -1036,11 +1036,11 @@ async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
         labels: Labels::default(),
         hold: MINUTE,
     };
-    let look = async |hours: i64, task: TaskId| {
+    let look = async |hours: i64, task: TaskId, label: String| {
         let since = Utc::now() - TimeDelta::hours(hours);
         {
             let mut forge = world.tracker.forge();
-            forge.labels = vec![Labels::default().processing];
+            forge.labels = vec![label];
             forge.since = Some(since);
             forge.found = vec![Comment {
                 id: "1".into(),
@@ -1059,10 +1059,12 @@ async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
         (orphan, world.labels())
     };
     let (processing, stopped) = (Labels::default().processing, Labels::default().stopped);
-    let foreign = look(23, TaskId::new()).await;
-    assert_eq!(foreign, (Orphan::Foreign, vec![processing]));
-    let forgotten = look(25, TaskId::new()).await;
+    // As the forge spells it.
+    let spelled = processing.to_uppercase();
+    let foreign = look(23, TaskId::new(), spelled.clone()).await;
+    assert_eq!(foreign, (Orphan::Foreign, vec![spelled]));
+    let forgotten = look(25, TaskId::new(), processing.clone()).await;
     assert_eq!(forgotten, (Orphan::PutRight, vec![stopped.clone()]));
-    let known = look(23, world.task.id).await;
+    let known = look(23, world.task.id, processing).await;
     assert_eq!(known, (Orphan::PutRight, vec![stopped]));
 }

@@ -62,15 +62,19 @@ pub enum TrackerError {
         /// Which issue.
         what: String,
     },
-    /// The repository (project) is archived: it is read only.
+    /// The repository (project) is archived, or is to be deleted in some days: it is read only.
     #[error(
-        "{what} is archived, so that nothing can be written to it. hint: take it out of the archive, or stop the task"
+        "{what} is {state}, so that nothing can be written to it. hint: {remedy}, or stop the task"
     )]
     Archived {
         /// Which tracker.
         tracker: TrackerKind,
         /// Which repository.
         what: String,
+        /// That it is archived, or is to be deleted.
+        state: &'static str,
+        /// What a person can do.
+        remedy: &'static str,
     },
     /// The configuration or this program asked for something that cannot be. Nothing was sent.
     #[error("{tracker}: {detail}")]
@@ -113,6 +117,15 @@ impl From<OutcomeUnknown> for TrackerError {
 }
 
 impl TrackerError {
+    pub(crate) fn archived(tracker: TrackerKind, what: String) -> Self {
+        Self::Archived {
+            tracker,
+            what,
+            state: "archived",
+            remedy: "take it out of the archive",
+        }
+    }
+
     pub(crate) fn refused(tracker: TrackerKind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self::Refused { tracker, detail }

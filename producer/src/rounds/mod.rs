@@ -165,7 +165,7 @@ impl Look<'_> {
         if seen.settled && is_same && !is_due {
             return Ok(None);
         }
-        now.foreign = seen.foreign && seen.head == now.head;
+        now.foreign = seen.foreign.filter(|_| seen.head == now.head);
         let since = seen.since.filter(|_| seen.head == now.head);
         now.since = Some(since.unwrap_or_else(Instant::now));
         let task = self.judge(pull, &mut now).await?;
@@ -198,7 +198,8 @@ impl Look<'_> {
             return self.end(&item, ended).await;
         }
         let worked = newest.as_ref().unwrap_or(self.origin);
-        match self.whose_head(worked, pull, seen).await? {
+        let before = rounds.last().map(|round| round.head.as_str());
+        match self.whose_head(worked, pull, before, seen).await? {
             Head::Ours => {}
             Head::Unclear => return Ok(None),
             Head::OfOthers(ended) => return self.end(&item, ended).await,
@@ -307,8 +308,15 @@ impl Look<'_> {
         })
     }
 
-    /// Whether the branch is where we left it. `worked` is the newest task that may have pushed.
-    async fn whose_head(&self, worked: &Task, pull: &OpenPull, seen: &mut Seen) -> Result<Head> {
+    /// Whether the branch is where we left it. `worked` is the newest task that may have pushed, and `before` the head that it
+    /// found, if it is a round.
+    async fn whose_head(
+        &self,
+        worked: &Task,
+        pull: &OpenPull,
+        before: Option<&str>,
+        seen: &mut Seen,
+    ) -> Result<Head> {
         let Some(ours) = self.effects(worked).reported_commit().await? else {
             return Ok(Head::Ours);
         };
@@ -316,11 +324,15 @@ impl Look<'_> {
             return Ok(Head::OfOthers(ends::pushed(&pull.head)));
         }
         if ours.commit == pull.head_sha {
-            seen.foreign = false;
+            seen.foreign = None;
             return Ok(Head::Ours);
         }
-        // A list may lag behind a push of ours.
-        if !std::mem::replace(&mut seen.foreign, true) {
+        // A list may lag behind a push of ours: GitLab's by minutes, since a job of its own writes it there.
+        let Some(since) = seen.foreign else {
+            seen.foreign = Some(Instant::now());
+            return Ok(Head::Unclear);
+        };
+        if before == Some(pull.head_sha.as_str()) && since.elapsed() < LONGEST_LAG {
             return Ok(Head::Unclear);
         }
         Ok(Head::OfOthers(match pull.head_sha.as_str() {
@@ -425,6 +437,8 @@ impl Look<'_> {
 /// Times of trackers are whole seconds: what is said in the second in which a pull request was looked at shows the same time.
 /// The tracker's clock may differ by the rest.
 const SAME_TIME: u64 = 60;
+/// How long a list may show the head that a round found, although the round pushed.
+const LONGEST_LAG: Duration = Duration::from_secs(600);
 /// How long the checks of a head may go on while others are red.
 const LONGEST_CHECK: Duration = Duration::from_secs(3600);
 

@@ -22,8 +22,8 @@ pub(super) struct Seen {
     pub(super) again: Option<Instant>,
     /// When this head was seen first.
     pub(super) since: Option<Instant>,
-    /// The head is not a commit of ours. A list may lag behind a push, so the second look decides.
-    pub(super) foreign: bool,
+    /// Since when the head is not a commit of ours. A list may lag behind a push, so a later look decides.
+    pub(super) foreign: Option<Instant>,
     /// When it is looked for again while its repository is not shown.
     pub(super) hidden: Option<Instant>,
 }

@@ -112,6 +112,17 @@ impl Forge {
         self.with_repo_mut(repo, |repo| repo.hidden = hidden);
     }
 
+    /// A branch shows another commit, as after a push that the lists do not show yet.
+    ///
+    /// # Panics
+    /// If there is no such repository or commit.
+    pub fn show_commit(&self, repo: &str, branch: &str, commit: &str) {
+        let dir = self.git_dir(repo);
+        let name = format!("refs/heads/{branch}");
+        git::must(&dir, &["update-ref", &name, commit]);
+        self.inner.changed.notify_waiters();
+    }
+
     /// A person puts another commit in the place of a branch's; returns it.
     ///
     /// # Panics

@@ -511,6 +511,12 @@ labels: {request: 'a,b'}";
     config.yaml:1:20: trackers.gitlab: no project, expected something to scan
       hint: set `projects: [group/project]`, or `groups: [group]`
     ");
+    let scoped = "trackers: {gitlab: {projects: [a/b]}}\n\
+        labels: {processing: 'agent::processing', pause: 'Agent::pause'}";
+    assert_snapshot!(faults(&yaml(scoped)), @r"
+    the configuration is invalid
+    config.yaml:2:50: labels.pause: `Agent::pause`, with the scope of labels.processing, expected a label without a scope, or with one of its own: GitLab removes the others of a scope
+    ");
     let file = tempfile::NamedTempFile::new().unwrap();
     let section = |pem: &str| {
         std::fs::write(file.path(), pem).unwrap();

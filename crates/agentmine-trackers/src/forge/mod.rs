@@ -34,7 +34,7 @@ pub(crate) use marked::{Budget, CommentThread, Written, upsert};
 pub(crate) use noreply::noreply;
 pub(crate) use our_issue::{IssueList, OpenedIssue, found_or_opened};
 pub(crate) use rate_limit::LimitRules;
-pub(crate) use refs::{blocked_by, closes};
+pub(crate) use refs::{Repo as NamedRepo, blocked_by, closes};
 pub(crate) use reply::Reply;
 pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,

@@ -1,10 +1,11 @@
 //! One reply of a forge: its status, its pages, its JSON, its words about a refusal.
 
+use std::fmt;
 use std::sync::Arc;
 
 use agentmine_domain::TrackerKind;
 use agentmine_runtime::redact::Redactor;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,6 +18,11 @@ const SHOWN: usize = 300;
 const PLAIN: usize = 1200;
 /// Items of a list, or fields, of a refusal that are shown.
 const ITEMS: usize = 8;
+
+/// GitHub says so of one who creates much within a short time, as of a text that is not valid.
+const TOO_SOON: &str = "submitted too quickly";
+/// The wait that this asks for. GitHub names no time.
+const SOON: TimeDelta = TimeDelta::minutes(5);
 
 /// A reply that is neither a refusal of the credentials, nor a rate limit, nor a failure of the server.
 #[derive(Debug, Clone)]
@@ -39,10 +45,22 @@ impl Reply {
                 tracker,
                 what: what.to_owned(),
             }),
-            status => {
-                let detail = format!("{what}: {status}: {}", self.message());
-                Err(TrackerError::refused(tracker, detail))
-            }
+            status => Err(self.refusal(format!("{what}: {status}"))),
+        }
+    }
+
+    /// Why the call was refused, in the server's words; `what` goes before them.
+    pub(crate) fn refusal(&self, what: impl fmt::Display) -> TrackerError {
+        let tracker = self.tracker;
+        let said = self.message();
+        let detail = format!("{what}: {said}");
+        match said.to_lowercase().contains(TOO_SOON) {
+            true => TrackerError::Unavailable {
+                tracker,
+                detail,
+                until: Some(Utc::now() + SOON),
+            },
+            false => TrackerError::refused(tracker, detail),
         }
     }
 

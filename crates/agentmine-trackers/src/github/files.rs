@@ -21,7 +21,7 @@ impl Api {
         if repo.archived {
             let tracker = TrackerKind::GitHub;
             let what = repo.full_name;
-            return Err(TrackerError::Archived { tracker, what });
+            return Err(TrackerError::archived(tracker, what));
         }
         Ok(Repository {
             source: GitSource::Http {

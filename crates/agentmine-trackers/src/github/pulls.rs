@@ -6,7 +6,7 @@ use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::api::{Api, MAX_TEXT, refused};
+use super::api::{Api, MAX_TEXT};
 use super::graphql::READY;
 use super::wire::Pull;
 use crate::error::TrackerError;
@@ -159,11 +159,21 @@ fn refusal(reply: &Reply) -> Result<Opened, TrackerError> {
     let lower = said.to_lowercase();
     if lower.contains("already exists") {
         Ok(Opened::Look(Fault::new(said)))
+    } else if names_no_head(reply) {
+        // The API may not show the push of a moment ago yet.
+        Ok(Opened::Look(Fault::new(format!("pull request: {said}"))))
     } else if lower.contains("draft") {
         Ok(Opened::DraftsRefused(said))
     } else {
-        Err(refused(format!("pull request: {said}")))
+        Err(reply.refusal("pull request"))
     }
+}
+
+/// Whether the source branch is what the API does not know: `errors: [{field: head, code: invalid}]`.
+fn names_no_head(reply: &Reply) -> bool {
+    let errors = reply.json::<Value>().unwrap_or_default();
+    let mut errors = errors["errors"].as_array().into_iter().flatten();
+    errors.any(|it| it["field"] == "head" && it["code"] == "invalid")
 }
 
 impl From<Pull> for PullRequest {

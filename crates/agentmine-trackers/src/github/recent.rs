@@ -34,10 +34,17 @@ impl Listed {
     }
 
     fn kind(&self) -> ItemKind {
-        match self.html_url.contains("/pull/") {
-            true => ItemKind::PullRequest,
-            false => ItemKind::Issue,
-        }
+        kind_of(&self.html_url)
+    }
+}
+
+/// The kind of the item on whose page a comment is.
+fn kind_of(html_url: &str) -> ItemKind {
+    // A repository may be named `pull`.
+    let page = html_url.split('#').next().unwrap_or_default();
+    match page.rsplit('/').nth(1) {
+        Some("pull") => ItemKind::PullRequest,
+        _ => ItemKind::Issue,
     }
 }
 
@@ -136,5 +143,23 @@ impl Api {
         let call = Call::write(Method::POST, url, permit).json(&body);
         let reply = around("tracker.reaction_create", self.client.send(&call)).await?;
         reply.ok(&what).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_is_on_what_its_page_says() {
+        for (page, kind) in [
+            ("https://github.com/octo/demo/pull/7", ItemKind::PullRequest),
+            ("https://github.com/octo/demo/issues/7", ItemKind::Issue),
+            ("https://github.com/octo/pull/issues/7", ItemKind::Issue),
+            ("https://github.com/octo/pull/pull/7", ItemKind::PullRequest),
+        ] {
+            let kind_of = kind_of(&format!("{page}#issuecomment-1"));
+            assert_eq!(kind_of, kind, "{page}");
+        }
     }
 }

@@ -799,19 +799,89 @@ async fn a_pull_request_whose_answer_was_lost_is_looked_up() {
     let found =
         json!([{ "number": 3, "html_url": "u", "state": "open", "head": side, "base": side }]);
     on(&server, "GET", pulls, ok(found)).await;
-    let new = NewPullRequest {
+    let pull = tracker(&server)
+        .create_pull_request(&item(&server), &new_pull(), &permit())
+        .await
+        .unwrap();
+    assert_eq!(pull.number, 3);
+    assert_eq!(count(&server, "POST", pulls).await, 1);
+}
+
+fn new_pull() -> NewPullRequest {
+    NewPullRequest {
         head: "x".into(),
         base: "main".into(),
         title: "t".into(),
         body: String::new(),
         draft: false,
-    };
-    let pull = tracker(&server)
-        .create_pull_request(&item(&server), &new, &permit())
-        .await
-        .unwrap();
-    assert_eq!(pull.number, 3);
-    assert_eq!(count(&server, "POST", pulls).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_the_api_does_not_show_yet_is_waited_for() {
+    let server = with_repo().await;
+    let pulls = "/repos/octo/demo/pulls";
+    let unknown = json!({
+        "message": "Validation Failed",
+        "errors": [{ "resource": "PullRequest", "field": "head", "code": "invalid" }],
+    });
+    let unknown = ResponseTemplate::new(422).set_body_json(unknown);
+    let first = Mock::given(method("POST")).and(path(pulls));
+    let first = first.respond_with(unknown.clone()).up_to_n_times(1);
+    first.with_priority(1).mount(&server).await;
+    let side = json!({ "ref": "x", "repo": { "id": 42 } });
+    let opened =
+        json!({ "number": 3, "html_url": "u", "state": "open", "head": side, "base": side });
+    on(&server, "POST", pulls, ok(opened)).await;
+    on(&server, "GET", pulls, ok(json!([]))).await;
+    let (tracker, item) = (tracker(&server), item(&server));
+    let (new, permit) = (new_pull(), permit());
+    let pull = tracker.create_pull_request(&item, &new, &permit);
+    assert_eq!(pull.await.unwrap().number, 3);
+
+    let server = with_repo().await;
+    on(&server, "POST", pulls, unknown).await;
+    on(&server, "GET", pulls, ok(json!([]))).await;
+    let tracker = self::tracker(&server);
+    let error = tracker.create_pull_request(&item, &new, &permit);
+    let error = error.await.unwrap_err();
+    assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_submitted_too_quickly_is_waited_out() {
+    let server = with_repo().await;
+    let too_soon =
+        json!({ "message": "Validation Failed", "errors": ["was submitted too quickly"] });
+    let too_soon = ResponseTemplate::new(422).set_body_json(too_soon);
+    on(
+        &server,
+        "GET",
+        "/user",
+        ok(json!({ "login": "bot", "id": 1 })),
+    )
+    .await;
+    for at in [
+        "/repos/octo/demo/pulls",
+        "/repos/octo/demo/issues/7/comments",
+    ] {
+        on(&server, "POST", at, too_soon.clone()).await;
+        on(&server, "GET", at, ok(json!([]))).await;
+    }
+    let (tracker, item) = (tracker(&server), item(&server));
+    let (new, permit) = (new_pull(), permit());
+    let pull = tracker.create_pull_request(&item, &new, &permit);
+    let comment = tracker.upsert_comment(&item, "n", "text", &permit);
+    for error in [pull.await.map(drop), comment.await.map(drop)] {
+        let error = error.unwrap_err();
+        let TrackerError::Unavailable {
+            until: Some(until), ..
+        } = error
+        else {
+            panic!("{error}");
+        };
+        assert!(until > Utc::now() + TimeDelta::minutes(4), "{until}");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::api::Api;
 use super::wire::Issue;
 use crate::error::TrackerError;
-use crate::forge::{blocked_by, closes, concerns_one};
+use crate::forge::{NamedRepo, blocked_by, closes, concerns_one};
 use crate::tracker::{Blocker, Item, OpenPullRequest};
 
 #[derive(Debug, Deserialize)]
@@ -18,6 +18,15 @@ struct Open {
 }
 
 impl Api {
+    /// The repository of an item, as texts name it.
+    fn named_repo<'a>(&'a self, of: &'a ItemRef) -> NamedRepo<'a> {
+        NamedRepo {
+            path: &of.repo_path,
+            host: &self.host,
+            root: &self.web_root,
+        }
+    }
+
     pub(super) async fn open_pull_requests(
         &self,
         item: &ItemRef,
@@ -33,7 +42,7 @@ impl Api {
         let pulls = pulls.map(|pull| OpenPullRequest {
             number: pull.number,
             url: pull.html_url,
-            closes: closes(&pull.body.unwrap_or_default(), &item.repo_path),
+            closes: closes(&pull.body.unwrap_or_default(), self.named_repo(&item)),
         });
         Ok(pulls.collect())
     }
@@ -42,7 +51,7 @@ impl Api {
     pub(super) async fn blockers(&self, item: &Item) -> Result<Vec<Blocker>, TrackerError> {
         let own = &item.item;
         let mut open = Vec::new();
-        for number in blocked_by(&item.body, &own.repo_path) {
+        for number in blocked_by(&item.body, self.named_repo(own)) {
             let other = ItemRef {
                 kind: ItemKind::Issue,
                 number,

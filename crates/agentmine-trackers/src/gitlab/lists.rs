@@ -102,7 +102,7 @@ impl Projects<'_> {
 struct Kept {
     /// When all of it was asked for.
     whole_at: Instant,
-    /// When its changes were, by this machine's clock.
+    /// When its changes were, by the server's clock.
     read_at: DateTime<Utc>,
     items: BTreeMap<u64, Arc<Asking>>,
 }
@@ -156,8 +156,11 @@ impl LabelledLists {
         let changes = known.as_ref().map(|known| known.read_at - CLOCK_SKEW);
         let mut list = known.unwrap_or_else(Kept::new);
         let mut last = None;
+        let mut asked = None;
         let what = listing.named(kind);
         let take = |reply: &Reply| {
+            // The clocks may differ by more than what the next scan goes back.
+            asked = asked.or(reply.server_time());
             let page = reply.json::<Vec<Value>>()?;
             for item in api.client.fitting::<Item>(page, &what) {
                 last = Some(item.updated_at);
@@ -170,7 +173,7 @@ impl LabelledLists {
         list.read_at = match (extent, changes, last) {
             // The next scan goes on there.
             (Extent::Part, Some(_), Some(last)) => last,
-            (Extent::All | Extent::Part, _, _) => began,
+            (Extent::All | Extent::Part, _, _) => asked.unwrap_or(began),
         };
         let items = list.items.values();
         let items = items.filter(|item| listing.projects.contain(item.project_id));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::api::{Api, MAX_TEXT};
 use super::wire::{MergeRequest, is_open};
 use crate::error::TrackerError;
-use crate::forge::{Attempts, Call, Fault, Sent};
+use crate::forge::{Attempts, Call, Fault, Reply, Sent};
 use crate::marker;
 use crate::tracker::{NewPullRequest, PullRequest};
 
@@ -159,12 +159,26 @@ impl Api {
         if reply.status == StatusCode::CONFLICT && said.contains("already exists") {
             return Ok(Opened::Look(Fault::new(said)));
         }
+        // The push of a moment ago may not be shown yet.
+        if names_no_source(&reply) {
+            return Ok(Opened::Look(Fault::new(format!("merge request: {said}"))));
+        }
         let reply = reply.ok(&format!("project {}", item.repo_path))?;
         Ok(match reply.json::<MergeRequest>() {
             Ok(opened) => Opened::Yes(opened.into()),
             Err(error) => Opened::Look(Fault::new(error.to_string())),
         })
     }
+}
+
+/// Whether the source branch is what the server does not know: `message: {source_branch: ["does not exist"]}`.
+fn names_no_source(reply: &Reply) -> bool {
+    let answer = reply.json::<Value>().unwrap_or_default();
+    let mut said = answer["message"]["source_branch"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    said.any(|it| it.as_str().is_some_and(|it| it.contains("does not exist")))
 }
 
 fn text(new: &NewPullRequest, readiness: Readiness) -> Value {

@@ -43,6 +43,8 @@ impl News {
             return Ok(projects);
         };
         let mut news = Vec::new();
+        // By the server's clock, which may differ by more than what the next look goes back.
+        let mut read_at = now;
         for group in groups {
             let is_in = |it: &ItemRef| is_below(&it.repo_path, group);
             let (own, others) = projects.into_iter().partition::<Vec<_>, _>(is_in);
@@ -52,7 +54,8 @@ impl News {
                 continue;
             }
             match api.changed_projects(group, last - CLOCK_SKEW).await {
-                Ok(changed) => {
+                Ok((changed, at)) => {
+                    read_at = read_at.min(at.unwrap_or(now));
                     let own = own.into_iter();
                     news.extend(own.filter(|it| changed.contains(&it.repo_id)));
                 }
@@ -61,7 +64,7 @@ impl News {
             }
         }
         news.extend(projects);
-        *self.last() = Some(now);
+        *self.last() = Some(read_at);
         Ok(news)
     }
 
@@ -71,13 +74,14 @@ impl News {
 }
 
 impl Api {
-    /// The ids of the projects of a group with an item that changed since.
+    /// The ids of the projects of a group with an item that changed since, and the server's time before.
     async fn changed_projects(
         &self,
         group: &str,
         since: DateTime<Utc>,
-    ) -> Result<HashSet<String>, TrackerError> {
+    ) -> Result<(HashSet<String>, Option<DateTime<Utc>>), TrackerError> {
         let mut ids = HashSet::new();
+        let mut asked = None;
         for list in ["issues", "merge_requests"] {
             let mut url = self.client.url(["groups", group, list]);
             url.query_pairs_mut()
@@ -89,6 +93,7 @@ impl Api {
                 .append_pair("updated_after", &whole_seconds(since));
             let what = format!("what changed in the {list} of group {group}");
             let take = |reply: &Reply| {
+                asked = asked.or(reply.server_time());
                 let page = reply.json::<Vec<Value>>()?;
                 let changed = self.client.fitting::<Changed>(page, &what).into_iter();
                 ids.extend(changed.map(|it| it.project_id.to_string()));
@@ -96,6 +101,6 @@ impl Api {
             };
             self.client.each_page(url, &what, take).await?;
         }
-        Ok(ids)
+        Ok((ids, asked))
     }
 }

@@ -75,6 +75,7 @@ pub(super) struct OwnMergeRequests {
 #[derive(Debug, Clone)]
 struct Kept {
     whole_at: Instant,
+    /// By the server's clock.
     read_at: DateTime<Utc>,
     /// By id, so the oldest is first.
     open: BTreeMap<u64, OpenPull>,
@@ -99,7 +100,7 @@ impl OwnMergeRequests {
             read_at: began,
             open: BTreeMap::new(),
         });
-        kept.read_at = began;
+        let mut asked = None;
         let (mut is_long, mut is_whole) = (changes.is_some(), true);
         let mut suspects = Vec::new();
         let former = api.former_logins.iter().map(|login| Some(login.as_str()));
@@ -109,6 +110,7 @@ impl OwnMergeRequests {
             let mut pages = 0;
             let take = |reply: &Reply| {
                 pages += 1;
+                asked = asked.or(reply.server_time());
                 for one in api
                     .client
                     .fitting::<Listed>(reply.json::<Vec<Value>>()?, what)
@@ -125,6 +127,8 @@ impl OwnMergeRequests {
             is_long |= pages > 1;
             is_whole &= extent == Extent::All;
         }
+        // The clocks may differ by more than what the next scan goes back.
+        kept.read_at = asked.unwrap_or(began);
         let is_ours = |pull: &OpenPull| repos.iter().any(|it| it.repo_id == pull.repo_id);
         self.gone().retain(|id, _| suspects.contains(id));
         for id in suspects {

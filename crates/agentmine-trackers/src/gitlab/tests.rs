@@ -265,6 +265,72 @@ async fn a_conflict_whose_merge_request_is_not_shown_yet_is_looked_up_again() {
 }
 
 #[tokio::test]
+async fn a_push_that_the_server_does_not_show_yet_is_waited_for() {
+    let server = MockServer::start().await;
+    let list = "/projects/42/merge_requests";
+    let unknown = json!({ "message": { "source_branch": ["does not exist"] } });
+    let at = format!("/api/v4{list}");
+    let first = Mock::given(method("POST")).and(path(at));
+    let first = first.respond_with(ResponseTemplate::new(400).set_body_json(unknown));
+    let first = first.up_to_n_times(1).with_priority(1);
+    first.mount(&server).await;
+    let opened = json!({
+        "iid": 3, "web_url": "u", "state": "opened", "draft": false, "source_branch": "x", "source_project_id": 42,
+    });
+    on(&server, "POST", list, ok(opened)).await;
+    on(&server, "GET", list, ok(json!([]))).await;
+    let new = NewPullRequest {
+        head: "x".into(),
+        base: "main".into(),
+        title: "t".into(),
+        body: String::new(),
+        draft: false,
+    };
+    let (tracker, item) = (tracker(&server), item(&server));
+    let pull = tracker.create_pull_request(&item, &new, &PERMIT);
+    assert_eq!(pull.await.unwrap().number, 3);
+}
+
+#[tokio::test]
+async fn a_project_that_is_to_be_deleted_is_read_only() {
+    let server = MockServer::start().await;
+    let project = json!({
+        "id": 42, "path_with_namespace": "group/sub/demo", "default_branch": "main", "http_url_to_repo": "u",
+        "archived": false, "marked_for_deletion_on": "2026-11-30",
+    });
+    on(&server, "GET", "/projects/42", ok(project)).await;
+    let error = tracker(&server).repository(&item(&server)).await;
+    let error = error.unwrap_err().to_string();
+    let expected = "group/sub/demo is to be deleted, so that nothing can be written to it. hint: restore it, or stop the task";
+    assert_eq!(error, expected);
+}
+
+#[tokio::test]
+async fn changes_are_asked_for_by_the_servers_clock() {
+    let server = MockServer::start().await;
+    let project = json!({
+        "id": 42, "path_with_namespace": "group/sub/demo", "default_branch": "main", "http_url_to_repo": "u",
+    });
+    for (at, body) in [
+        ("/projects/group%2Fsub%2Fdemo", project),
+        ("/projects/42/issues", json!([])),
+        ("/projects/42/merge_requests", json!([])),
+    ] {
+        let late = ok(body).insert_header("date", "Thu, 01 Jan 2026 10:00:00 GMT");
+        on(&server, "GET", at, late).await;
+    }
+    let tracker = tracker(&server);
+    for _ in 0..2 {
+        tracker.candidates(LABEL).await.unwrap();
+    }
+    let requests = server.received_requests().await.unwrap();
+    let since = requests.iter().flat_map(|it| it.url.query_pairs());
+    let since = since.filter(|(key, _)| key == "updated_after");
+    let since: Vec<String> = since.map(|(_, value)| value.into_owned()).collect();
+    assert_eq!(since, ["2026-01-01T09:55:00Z"; 2]);
+}
+
+#[tokio::test]
 async fn an_item_of_a_list_that_cannot_be_read_skips_itself() {
     let server = MockServer::start().await;
     let project = json!({

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::api::Api;
 use super::wire::{References, is_open};
 use crate::error::TrackerError;
-use crate::forge::{blocked_by, closes, concerns_one};
+use crate::forge::{NamedRepo, blocked_by, closes, concerns_one};
 use crate::tracker::{Blocker, Item, OpenPullRequest};
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +29,15 @@ struct Linked {
 }
 
 impl Api {
+    /// The repository of an item, as texts name it.
+    fn named_repo<'a>(&'a self, of: &'a ItemRef) -> NamedRepo<'a> {
+        NamedRepo {
+            path: &of.repo_path,
+            host: &self.host,
+            root: &self.web_root,
+        }
+    }
+
     pub(super) async fn open_merge_requests(
         &self,
         item: &ItemRef,
@@ -44,7 +53,10 @@ impl Api {
         let found = found.map(|request| OpenPullRequest {
             number: request.iid,
             url: request.web_url,
-            closes: closes(&request.description.unwrap_or_default(), &item.repo_path),
+            closes: closes(
+                &request.description.unwrap_or_default(),
+                self.named_repo(item),
+            ),
         });
         Ok(found.collect())
     }
@@ -52,7 +64,7 @@ impl Api {
     pub(super) async fn blockers(&self, item: &Item) -> Result<Vec<Blocker>, TrackerError> {
         let own = &item.item;
         let mut open = Vec::new();
-        for number in blocked_by(&item.body, &own.repo_path) {
+        for number in blocked_by(&item.body, self.named_repo(own)) {
             let other = ItemRef {
                 kind: ItemKind::Issue,
                 number,

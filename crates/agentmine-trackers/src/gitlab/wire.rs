@@ -37,6 +37,8 @@ pub(super) struct Project {
     pub(super) http_url_to_repo: String,
     #[serde(default)]
     pub(super) archived: bool,
+    /// The day on which it is to be deleted; it is read-only until then.
+    pub(super) marked_for_deletion_on: Option<String>,
 }
 
 /// An issue or a merge request.

@@ -29,7 +29,7 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
         rules.gitlab(&Trackers::key("gitlab", name), gitlab);
     }
     if trackers.gitlabs().next().is_some() {
-        rules.labels_without_commas(&config.labels);
+        rules.labels_of_gitlab(&config.labels);
     }
     rules.labels(&config.labels);
     rules.at_least(

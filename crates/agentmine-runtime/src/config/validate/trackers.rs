@@ -300,8 +300,17 @@ impl Rules<'_> {
         );
     }
 
-    /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate.
-    pub(super) fn labels_without_commas(&mut self, labels: &Labels) {
+    /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate. Of the labels with
+    /// one scope (`scope::name`) an item carries one, so a label for a pause would remove that of the task.
+    pub(super) fn labels_of_gitlab(&mut self, labels: &Labels) {
+        let scope = |name: &str| Some(name.rsplit_once("::")?.0.trim().to_lowercase());
+        let pause = scope(&labels.pause);
+        for (key, name) in labels.entries() {
+            let is_shared = pause.is_some() && scope(name) == pause;
+            let seen = || format!("{}, with the scope of labels.{key}", shown(&labels.pause));
+            let expected = "a label without a scope, or with one of its own: GitLab removes the others of a scope";
+            self.expect("labels.pause", !is_shared, seen, expected);
+        }
         for (key, name) in named(labels) {
             let expected = "a name without a comma, which GitLab refuses in a label";
             let key = format!("labels.{key}");
