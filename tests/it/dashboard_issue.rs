@@ -239,6 +239,46 @@ async fn a_producer_killed_around_the_dashboard_opens_one_on_gitlab() {
     survives_kills(gitlab().await).await;
 }
 
+/// Where it may not be opened, it is not looked for again in each look.
+async fn is_not_opened_again_and_again(mut rig: Rig, list: &str) {
+    rig.config["producer"]["interval_seconds"] = 1.into();
+    let refused = Fault::on("POST", "/issues$").status(403);
+    rig.forge.inject(refused.times(usize::MAX));
+    rig.label_issue();
+    let producer = rig.spawn("producer", &[]);
+    producer.wait_for("its dashboard cannot be kept").await;
+    let_it_be_written(&rig).await;
+    let before = rig.forge.requests().len();
+    rig.forge
+        .wait_until("further scans", PATIENCE, |forge| {
+            let requests = forge.requests();
+            let lists = requests[before..].iter();
+            let lists = lists.filter(|it| it.target.contains("/issues?"));
+            lists.count() >= 8
+        })
+        .await;
+    producer.terminate();
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+    let requests = rig.forge.requests();
+    let tries = requests
+        .iter()
+        .filter(|it| it.method == "POST" && it.target.ends_with("/issues"));
+    assert_eq!(tries.count(), 1);
+    let lists = requests.iter().filter(|it| it.target.contains(list));
+    assert_eq!(lists.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dashboard_that_may_not_be_opened_is_not_tried_in_each_look_on_github() {
+    is_not_opened_again_and_again(github().await, "state=all&sort=created&direction=asc").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dashboard_that_may_not_be_opened_is_not_tried_in_each_look_on_gitlab() {
+    is_not_opened_again_and_again(gitlab().await, "state=all&order_by=created_at").await;
+}
+
 /// A person labels it before its number is recorded.
 async fn is_never_a_task(rig: Rig) {
     rig.label_issue();

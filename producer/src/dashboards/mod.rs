@@ -7,17 +7,18 @@ mod ticks;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::{
     EndState, ItemKind, ItemRef, PublicStatus, RepositoryKey, RepositoryRef, Task, TaskState,
 };
 use agentmine_effects::{
-    DashboardEntry, DashboardIssue, DashboardState, DashboardView, Rewrite, dashboard_text,
+    DashboardEntry, DashboardIssue, DashboardState, DashboardView, EffectError, Rewrite,
+    dashboard_text, is_final,
 };
 use agentmine_store::why::known_reasons;
 use agentmine_store::{Held, StoreError, TaskFilter};
-use agentmine_trackers::Tracker;
+use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::Result;
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
@@ -32,6 +33,8 @@ use ticks::{Obeying, SettledTicks, Ticks};
 const EVERY: Duration = Duration::from_secs(30);
 /// Time until a repository that a webhook named is looked at again, where another look held its dashboard.
 const SOON: Duration = Duration::from_secs(2);
+/// Time until a dashboard is looked for again that the tracker refused to open.
+const REFUSED: Duration = Duration::from_secs(3600);
 /// Repositories that are looked at at once.
 const AT_ONCE: usize = 8;
 /// Tasks that wait, of all repositories.
@@ -54,6 +57,8 @@ pub struct SeenDashboards {
 #[derive(Debug, Default)]
 struct Seen {
     faults: HashSet<RepositoryKey>,
+    /// Until when none is opened, since the tracker refused it: looking for one reads the whole list of issues.
+    refused: HashMap<RepositoryKey, Instant>,
     ticks: HashMap<RepositoryKey, SettledTicks>,
     /// The paths of repositories that a webhook named while their dashboards were held.
     hinted: HashSet<String>,
@@ -75,6 +80,12 @@ impl SeenDashboards {
 
     fn works(&self, repository: &RepositoryKey) {
         self.lock().faults.remove(repository);
+    }
+
+    /// Whether the tracker refused to open one a short time ago.
+    fn is_refused(&self, repository: &RepositoryKey) -> bool {
+        let until = self.lock().refused.get(repository).copied();
+        until.is_some_and(|until| until > Instant::now())
     }
 
     fn look_soon(&self, path: &str) {
@@ -219,7 +230,10 @@ async fn places(
     tasks.extend(list(None, NEWEST).await?);
     let is_here = |item: &ItemRef| {
         let is_wanted = only.is_none_or(|path| item.repo_path.eq_ignore_ascii_case(path));
-        is_wanted && tracker.serves(item) && tracker.scans(&item.repo_path)
+        // A repository that was renamed is scanned by its former name.
+        let is_scanned =
+            || tracker.scans(&item.repo_path) || tracker.scanned_as(&item.repo_id).is_some();
+        is_wanted && tracker.serves(item) && is_scanned()
     };
     let mut places: HashMap<RepositoryKey, Place> = HashMap::new();
     let mut seen = HashSet::new();
@@ -252,19 +266,35 @@ async fn in_repository(
     tracker: &Arc<dyn Tracker>,
     place: &Place,
 ) -> Result<Looked> {
+    let key = place.key();
+    if deps.dashboards.is_refused(&key) {
+        return Ok(Looked::Whole);
+    }
     let (store, tracker) = (Arc::clone(&deps.store), Arc::clone(tracker));
     let time = Duration::from_secs(deps.config.consumer.lease_seconds);
     let held = DashboardIssue::claim(store, Arc::clone(&tracker), &place.repository, time);
     let Some(mut issue) = held.await? else {
         return Ok(Looked::Held);
     };
-    let key = place.key();
     let settled = deps.dashboards.lock().ticks.remove(&key);
     let mut settled = settled.unwrap_or_default();
     let kept = keep(deps, &tracker, (place, &mut settled), &mut issue).await;
+    if issue.item().number == 0 && kept.as_ref().is_err_and(is_refusal) {
+        let until = Instant::now() + REFUSED;
+        deps.dashboards.lock().refused.insert(key.clone(), until);
+    }
     deps.dashboards.lock().ticks.insert(key, settled);
     issue.release().await?;
     kept.map(|()| Looked::Whole)
+}
+
+/// Whether the tracker will say so again.
+fn is_refusal(error: &anyhow::Error) -> bool {
+    let Some(EffectError::Tracker(error)) = error.downcast_ref() else {
+        return false;
+    };
+    // A token is renewed.
+    is_final(error) && !matches!(error, TrackerError::Unauthorized { .. })
 }
 
 async fn keep(

@@ -47,6 +47,8 @@ struct Due {
     /// Not before this.
     at: Instant,
     wanted: bool,
+    /// Once more after that: a delivery may be faster than the forge's own replicas.
+    again: bool,
 }
 
 impl Hints {
@@ -112,12 +114,13 @@ impl Places {
             places.retain(|_, due| due.wanted || due.at > now);
         }
         if places.len() < MOST_PLACES {
-            let first = Due {
+            let due = places.entry(path.to_lowercase());
+            let due = due.or_insert(Due {
                 at: now,
                 wanted: true,
-            };
-            let due = places.entry(path.to_lowercase());
-            due.or_insert(first).wanted = true;
+                again: true,
+            });
+            (due.wanted, due.again) = (true, true);
         }
         drop(places);
         self.more.notify_one();
@@ -130,17 +133,18 @@ impl Places {
                 let mut places = self.lock();
                 let wanted = places.iter().filter(|(_, due)| due.wanted);
                 let next = wanted.min_by_key(|(_, due)| due.at);
-                let next = next.map(|(path, due)| (path.clone(), due.at));
+                let next = next.map(|(path, due)| (path.clone(), *due));
                 match next {
-                    Some((path, at)) if at <= Instant::now() => {
+                    Some((path, due)) if due.at <= Instant::now() => {
                         let due = Due {
                             at: Instant::now() + APART,
-                            wanted: false,
+                            wanted: due.again,
+                            again: false,
                         };
                         places.insert(path.clone(), due);
                         return path;
                     }
-                    Some((_, at)) => Some(at),
+                    Some((_, due)) => Some(due.at),
                     None => None,
                 }
             };
@@ -180,6 +184,12 @@ mod tests {
         hints.note(0, "octo/other");
         assert_eq!(hints.places[0].next().await, "octo/other");
         assert_eq!(began.elapsed().as_secs(), 10);
+        // Each delivery is looked at twice, the second time after what the forge may need to show it.
+        assert_eq!(hints.places[0].next().await, "octo/demo");
+        assert_eq!(hints.places[0].next().await, "octo/other");
+        assert_eq!(began.elapsed().as_secs(), 15);
+        let more = tokio::time::timeout(APART * 2, hints.places[0].next()).await;
+        assert!(more.is_err(), "{more:?}");
     }
 
     #[tokio::test(start_paused = true)]

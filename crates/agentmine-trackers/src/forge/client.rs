@@ -411,7 +411,7 @@ impl<'a> Order<'a> {
 
     /// Goes on with a page.
     fn go_on(&mut self, client: &Client, next: Option<Url>) -> Result<(), TrackerError> {
-        let next = next.map(|url| client.transport.same_origin(url));
+        let next = next.map(|url| client.transport.at_own_origin(url));
         self.next = next.transpose()?;
         Ok(())
     }

@@ -31,7 +31,7 @@ enum Tail {
 impl Transport {
     /// The end of the text at `url`; `None` if there is none. A token that is refused is replaced once.
     pub(super) async fn end_of(&self, url: Url) -> Result<Option<String>, TrackerError> {
-        let call = Call::get(self.same_origin(url)?);
+        let call = Call::get(self.at_own_origin(url)?);
         let mut renewal = Renewal::Possible;
         loop {
             let (token, redactor) = self.token(&call).await.map_err(|outcome| match outcome {

@@ -255,10 +255,21 @@ impl Transport {
         self.unavailable("it redirects without end").into()
     }
 
-    /// Refuses an address that would take the token to another host.
-    pub(crate) fn same_origin(&self, url: Url) -> Result<Url, TrackerError> {
+    /// An address that the server names, at the origin that the token belongs to. A server behind a proxy names the origin that
+    /// it is configured with; so the same path of its API counts as an address here.
+    ///
+    /// # Errors
+    /// For any other address that would take the token to another host.
+    pub(crate) fn at_own_origin(&self, url: Url) -> Result<Url, TrackerError> {
         if url.origin() == self.base.origin() {
             return Ok(url);
+        }
+        let api = self.base.path();
+        if api.len() > 1 && url.path().starts_with(api) {
+            let mut own = self.base.clone();
+            own.set_path(url.path());
+            own.set_query(url.query());
+            return Ok(own);
         }
         let host = url.host_str().unwrap_or("no host");
         Err(self.unavailable(format!(
@@ -371,7 +382,14 @@ impl Transport {
             .and_then(|value| value.to_str().ok())
             .and_then(|text| from.join(text).ok())
             .ok_or_else(|| self.unavailable("it redirects to no address"))?;
-        self.same_origin(target)
+        let host = target.host_str().unwrap_or_default().to_owned();
+        match self.at_own_origin(target)? {
+            // It wants another scheme or host, not another path.
+            own if own == *from => Err(self.unavailable(format!(
+                "it redirects to the same path of another origin ({host}); the token is not sent there. hint: set `api_url` to that origin"
+            ))),
+            own => Ok(own),
+        }
     }
 
     fn judge(&self, call: &Call<'_>, reply: Reply) -> Outcome {

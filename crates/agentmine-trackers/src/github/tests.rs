@@ -928,9 +928,12 @@ fn hosts_and_clone_addresses_are_checked() {
     assert!(host_of(&url("ftp://ghe.test/")).is_err());
     let api = url("https://ghe.test/api/v3/");
     let clone_url = |text: &str| clone_url(TrackerKind::GitHub, text, &api);
-    assert!(clone_url("https://ghe.test/a/b.git").is_ok());
+    for shown in ["https://ghe.test/a/b.git", "http://ghe.test/a/b.git"] {
+        let url = clone_url(shown).unwrap();
+        assert_eq!(url.as_str(), "https://ghe.test/a/b.git");
+    }
     for bad in [
-        "http://ghe.test/a/b.git",
+        "http://other.test/a/b.git",
         "https://u:p@ghe.test/a/b.git",
         "ssh://git@ghe.test/a",
         "x",

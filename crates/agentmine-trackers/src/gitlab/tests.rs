@@ -10,7 +10,7 @@ use agentmine_runtime::permit::{BootInstant, Permit};
 use chrono::Utc;
 use serde_json::{Value, json};
 use url::Url;
-use wiremock::matchers::{header, method, path, query_param};
+use wiremock::matchers::{header, method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 use super::GitLabTracker;
@@ -303,6 +303,50 @@ async fn a_project_that_is_to_be_deleted_is_read_only() {
     let error = error.unwrap_err().to_string();
     let expected = "group/sub/demo is to be deleted, so that nothing can be written to it. hint: restore it, or stop the task";
     assert_eq!(error, expected);
+}
+
+#[tokio::test]
+async fn pages_are_followed_although_the_server_names_its_outer_address() {
+    let server = MockServer::start().await;
+    let project = json!({
+        "id": 42, "path_with_namespace": "group/sub/demo", "default_branch": "main", "http_url_to_repo": "u",
+    });
+    let page = |number: u64| ok(json!([issue(number, "2026-01-03T00:00:00.000Z")]));
+    let at = "/api/v4/projects/42/issues";
+    for (second, next) in [(1, "https://git.example"), (2, "http://10.0.0.1:8080")] {
+        let link = format!(
+            "<{next}{at}?page={}&per_page=100>; rel=\"next\"",
+            second + 1
+        );
+        let mock = Mock::given(method("GET")).and(path(at));
+        let mock = match second {
+            1 => mock.and(query_param_is_missing("page")),
+            page => mock.and(query_param("page", page.to_string())),
+        };
+        let answer = page(second).insert_header("link", link.as_str());
+        mock.respond_with(answer)
+            .with_priority(1)
+            .mount(&server)
+            .await;
+    }
+    let last = Mock::given(method("GET")).and(path(at));
+    let last = last.and(query_param("page", "3"));
+    last.respond_with(page(3))
+        .with_priority(1)
+        .mount(&server)
+        .await;
+    for (at, body) in [
+        ("/projects/group%2Fsub%2Fdemo", project),
+        ("/projects/42/merge_requests", json!([])),
+        ("/projects/42/issues/1/resource_label_events", json!([])),
+        ("/projects/42/issues/2/resource_label_events", json!([])),
+        ("/projects/42/issues/3/resource_label_events", json!([])),
+    ] {
+        on(&server, "GET", at, ok(body)).await;
+    }
+    let found = tracker(&server).candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|it| it.item.number).collect();
+    assert_eq!(numbers, [1, 2, 3]);
 }
 
 #[tokio::test]
