@@ -1,7 +1,9 @@
 //! What one git process may use.
 
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Address space of a process that reads what a sandbox sent, in bytes. Large files are streamed and packs
@@ -59,16 +61,36 @@ impl Limits {
     ///
     /// A shell does it, since whatever else runs between fork and exec needs a copy of the worker's page tables, which
     /// takes longer than git and a shell together. A program with a path, and nothing to be run before it, is started
-    /// without one.
+    /// without one. The consumer's image has no shell; there the copy is made.
     pub(crate) fn git(self) -> Command {
+        self.git_by(SHELL)
+    }
+
+    fn git_by(self, shell: &str) -> Command {
         // Without git, the error is that of a program that is not there.
         let Some(git) = program("git") else {
             return Command::new("git");
         };
-        let mut command = Command::new(SHELL);
+        let space = at_most(libc::RLIMIT_AS, self.space);
+        let cpu_seconds = at_most(libc::RLIMIT_CPU, self.cpu_seconds);
+        if !is_program(Path::new(shell)) {
+            let mut command = Command::new(git);
+            let of_child = move || {
+                limit(libc::RLIMIT_AS, space)?;
+                limit(libc::RLIMIT_CPU, cpu_seconds)?;
+                limit(libc::RLIMIT_CORE, 0)?;
+                killed_first();
+                Ok(())
+            };
+            // SAFETY: between fork and exec the closure makes system calls on local values; it neither allocates nor takes
+            // a lock.
+            unsafe { command.pre_exec(of_child) };
+            return command;
+        }
+        let mut command = Command::new(shell);
         command.args(["-c", BECOME]).arg(git);
-        command.arg((at_most(libc::RLIMIT_AS, self.space) / 1024).to_string());
-        command.arg(at_most(libc::RLIMIT_CPU, self.cpu_seconds).to_string());
+        command.arg((space / 1024).to_string());
+        command.arg(cpu_seconds.to_string());
         command
     }
 }
@@ -92,22 +114,87 @@ fn at_most(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> libc::rli
     most.min(limit.rlim_cur).min(limit.rlim_max)
 }
 
+/// Limits the calling process.
+fn limit(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> io::Result<()> {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: the call takes a pointer to the local struct and keeps none.
+    match unsafe { libc::setrlimit(resource, &raw const limit) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// As the shell's `echo` in [`BECOME`].
+fn killed_first() {
+    const SCORE: &[u8] = b"1000";
+    // SAFETY: the path is a constant that ends with a zero; the descriptor is closed here.
+    unsafe {
+        let file = libc::open(
+            c"/proc/self/oom_score_adj".as_ptr(),
+            libc::O_WRONLY | libc::O_CLOEXEC,
+        );
+        if file >= 0 {
+            libc::write(file, SCORE.as_ptr().cast(), SCORE.len());
+            libc::close(file);
+        }
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    let metadata = std::fs::metadata(path);
+    path.is_absolute()
+        && metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+}
+
 /// Where a program is.
 fn program(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
-    let is_program = |path: &PathBuf| {
-        let metadata = std::fs::metadata(path);
-        path.is_absolute()
-            && metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
     std::env::split_paths(&folders)
         .map(|folder| folder.join(name))
-        .find(is_program)
+        .find(|path| is_program(path))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
+
+    use super::SHELL;
     use crate::{Errand, GitHome};
+
+    /// The consumer's image has no shell.
+    #[test]
+    fn git_is_limited_with_a_shell_and_without_one() {
+        for shell in [SHELL, "/nowhere/sh"] {
+            let mut git = Errand::Untrusted.limits().git_by(shell);
+            git.args(["hash-object", "--stdin"]);
+            git.stdin(Stdio::piped()).stdout(Stdio::null());
+            let mut child = git.spawn().unwrap();
+            let of_child =
+                |name| std::fs::read_to_string(format!("/proc/{}/{name}", child.id())).unwrap();
+            let begun = Instant::now();
+            while of_child("comm") != "git\n" {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{shell}");
+                std::thread::yield_now();
+            }
+            let (limits, score) = (of_child("limits"), of_child("oom_score_adj"));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            for (name, expected) in [
+                ("Max address space", "805306368"),
+                ("Max cpu time", "300"),
+                ("Max core file size", "0"),
+            ] {
+                let line = limits.lines().find_map(|line| line.strip_prefix(name));
+                let values: Vec<&str> = line.unwrap().split_whitespace().take(2).collect();
+                assert_eq!(values, [expected, expected], "{shell}: {name}");
+            }
+            assert_eq!(score, "1000\n", "{shell}");
+        }
+    }
 
     /// Faults of this thread that needed no disk.
     fn faults() -> i64 {
