@@ -4,7 +4,7 @@
 //! repository under an old name is not taken for the old one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
@@ -57,6 +57,8 @@ pub(super) struct Api {
     pub(super) authority: Option<Authority>,
     former_logins: Vec<String>,
     login: OnceCell<String>,
+    /// Names that the account got since, as it is renamed.
+    later_logins: Mutex<Vec<String>>,
     repos: Mutex<HashMap<String, (Instant, Repo)>>,
     pub(super) admissions: Known<Admission>,
     /// The members of teams.
@@ -94,6 +96,7 @@ impl Api {
             authority,
             former_logins: config.former_logins.clone(),
             login: OnceCell::new(),
+            later_logins: Mutex::default(),
             repos: Mutex::default(),
             admissions: Known::default(),
             teams: Known::default(),
@@ -203,11 +206,27 @@ impl Api {
 
     /// Whether this is our login name, or was.
     pub(super) fn is_ours(&self, login: &str, own: &str) -> bool {
-        let former = self.former_logins.iter();
-        former
-            .map(String::as_str)
-            .chain([own])
-            .any(|ours| ours.eq_ignore_ascii_case(login))
+        let is_it = |ours: &str| ours.eq_ignore_ascii_case(login);
+        let mut former = self.former_logins.iter();
+        is_it(own)
+            || former.any(|ours| is_it(ours))
+            || self.later_logins().iter().any(|ours| is_it(ours))
+    }
+
+    /// Learns the name under which something was just written. After a rename GitHub shows the new one on all that was written
+    /// before, too.
+    pub(super) async fn wrote_as(&self, login: &str) -> Result<(), TrackerError> {
+        let own = self.own_login().await?;
+        if !login.is_empty() && !self.is_ours(login, own) {
+            tracing::info!(from = own, to = login, "our account was renamed");
+            self.later_logins().push(login.to_owned());
+        }
+        Ok(())
+    }
+
+    fn later_logins(&self) -> MutexGuard<'_, Vec<String>> {
+        let names = self.later_logins.lock();
+        names.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn ask_login(&self) -> Result<String, TrackerError> {

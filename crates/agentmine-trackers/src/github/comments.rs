@@ -98,7 +98,12 @@ impl CommentThread for Thread<'_> {
         };
         // It is written, whatever the body says: an unreadable one is looked up, not sent again.
         Ok(match reply.json::<wire::Comment>() {
-            Ok(comment) => Written::Yes(comment.id.to_string()),
+            Ok(comment) => {
+                if let Some(author) = comment.user.map(wire::person_of) {
+                    self.api.wrote_as(&author.login).await?;
+                }
+                Written::Yes(comment.id.to_string())
+            }
             Err(error) => Written::Look(Fault::new(error.to_string())),
         })
     }

@@ -15,7 +15,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 use super::GitHubTracker;
 use super::api::{host_of, split_path};
 use crate::forge::{RequestLimits, clone_url};
-use crate::{NewPullRequest, Tracker, TrackerError};
+use crate::{Marker, NewPullRequest, Tracker, TrackerError};
 
 const TOKEN: &str = "ghp_secretsecretsecret";
 const LABEL: &str = "coding agent";
@@ -846,6 +846,101 @@ async fn a_push_that_the_api_does_not_show_yet_is_waited_for() {
     let error = tracker.create_pull_request(&item, &new, &permit);
     let error = error.await.unwrap_err();
     assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn without_check_runs_jobs_of_actions_and_statuses_are_the_checks() {
+    let server = with_repo().await;
+    let refused = json!({ "message": "Resource not accessible by personal access token" });
+    let refused = ResponseTemplate::new(403).set_body_json(refused);
+    let commit = "a".repeat(40);
+    let at = |part: &str| format!("/repos/octo/demo/{part}");
+    on(
+        &server,
+        "GET",
+        &at(&format!("commits/{commit}/check-runs")),
+        refused.clone(),
+    )
+    .await;
+    let statuses = json!({ "statuses": [{ "context": "ci/other", "state": "failure" }] });
+    on(
+        &server,
+        "GET",
+        &at(&format!("commits/{commit}/status")),
+        ok(statuses),
+    )
+    .await;
+    let workflows = json!({ "workflow_runs": [
+        { "id": 1, "status": "completed", "conclusion": "success" },
+        { "id": 2, "status": "completed", "conclusion": "failure" },
+    ] });
+    on(&server, "GET", &at("actions/runs"), ok(workflows)).await;
+    let jobs = json!({ "jobs": [
+        { "id": 21, "name": "build", "status": "completed", "conclusion": "success" },
+        { "id": 22, "name": "test", "status": "completed", "conclusion": "failure" },
+    ] });
+    on(&server, "GET", &at("actions/runs/2/jobs"), ok(jobs)).await;
+    let checks = tracker(&server).checks(&item(&server), &commit).await;
+    let checks = checks.unwrap();
+    let red = checks
+        .red
+        .iter()
+        .map(|it| (it.name.as_str(), it.log.as_deref()));
+    let red: Vec<(&str, Option<&str>)> = red.collect();
+    assert_eq!(red, [("test", Some("22")), ("ci/other", None)]);
+    assert!(!checks.pending);
+
+    let server = with_repo().await;
+    for part in ["check-runs", "status"] {
+        let at = at(&format!("commits/{commit}/{part}"));
+        on(&server, "GET", &at, refused.clone()).await;
+    }
+    on(&server, "GET", &at("actions/runs"), refused).await;
+    let error = tracker(&server).checks(&item(&server), &commit).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, TrackerError::Forbidden { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_account_that_is_renamed_keeps_its_one_comment() {
+    let server = with_repo().await;
+    on(
+        &server,
+        "GET",
+        "/user",
+        ok(json!({ "login": "bot", "id": 1 })),
+    )
+    .await;
+    let comment = |id: u64, body: &str| {
+        json!({
+            "id": id, "body": body, "created_at": "2026-01-01T00:00:00Z",
+            "user": { "login": "renamed", "id": 1, "type": "User" },
+        })
+    };
+    let list = "/repos/octo/demo/issues/7/comments";
+    let marker = Marker::new(TrackerKind::GitHub, "n").unwrap();
+    let old = comment(1, &marker.append("before"));
+    let twin = comment(2, &marker.append("text"));
+    let first = Mock::given(method("GET")).and(path(list));
+    let first = first.respond_with(ok(json!([old]))).up_to_n_times(1);
+    first.with_priority(1).mount(&server).await;
+    on(&server, "GET", list, ok(json!([old, twin]))).await;
+    on(&server, "POST", list, ok(twin)).await;
+    let one = "/repos/octo/demo/issues/comments";
+    on(&server, "PATCH", &format!("{one}/1"), ok(old.clone())).await;
+    on(
+        &server,
+        "DELETE",
+        &format!("{one}/2"),
+        ResponseTemplate::new(204),
+    )
+    .await;
+    let (tracker, item, permit) = (tracker(&server), item(&server), permit());
+    for _ in 0..2 {
+        let written = tracker.upsert_comment(&item, "n", "text", &permit);
+        assert_eq!(written.await.unwrap(), "1");
+    }
+    assert_eq!(count(&server, "POST", list).await, 1);
 }
 
 #[tokio::test]
