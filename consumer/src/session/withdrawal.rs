@@ -157,7 +157,7 @@ impl Seen {
                 self.gone = Gone::default();
                 let unassigned = self.assigned && !self.assigned(tracker, &item).await;
                 let labels = &ctx.deps.config.labels;
-                // GitLab removes the label of the task where the one for a pause has the same scope.
+                // As a producer judges: the pause label counts first, whatever else was removed.
                 if let Some(pause) = paused(&item, labels).filter(|_| item.open) {
                     return Some(pause);
                 }

@@ -61,7 +61,7 @@ impl Limits {
     ///
     /// A shell does it, since whatever else runs between fork and exec needs a copy of the worker's page tables, which
     /// takes longer than git and a shell together. A program with a path, and nothing to be run before it, is started
-    /// without one. The consumer's image has no shell; there the copy is made.
+    /// without one. The consumer's image has no shell; there the worker forks.
     pub(crate) fn git(self) -> Command {
         self.git_by(SHELL)
     }
@@ -97,7 +97,7 @@ impl Limits {
 
 const SHELL: &str = "/bin/sh";
 
-/// Without memory, a host kills this process before the worker. Where that cannot be set, the limits hold still.
+/// A host that runs out of memory kills this process before the worker. Where that cannot be set, the limits still hold.
 const BECOME: &str = r#"ulimit -v "$1" && ulimit -t "$2" && ulimit -c 0 || exit 126
 { echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null
 shift 2
