@@ -132,7 +132,7 @@ impl Places {
             let wait = {
                 let mut places = self.lock();
                 let wanted = places.iter().filter(|(_, due)| due.wanted);
-                let next = wanted.min_by_key(|(_, due)| due.at);
+                let next = wanted.min_by_key(|(path, due)| (due.at, *path));
                 let next = next.map(|(path, due)| (path.clone(), *due));
                 match next {
                     Some((path, due)) if due.at <= Instant::now() => {
