@@ -10,6 +10,7 @@ mod error;
 mod forge;
 pub mod github;
 pub mod gitlab;
+mod item;
 pub mod local;
 mod marker;
 mod name;
@@ -25,6 +26,11 @@ use agentmine_runtime::config::{GitHub, GitLab, Trackers};
 pub use error::TrackerError;
 pub use github::GitHubTracker;
 pub use gitlab::GitLabTracker;
+pub use item::{
+    Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, GitSource, Item,
+    LabelRequest, NewIssue, NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment,
+    Repository, Skipped, closed,
+};
 pub use local::LocalTracker;
 pub use marker::{FLEET_MARKER, Marker};
 pub use people::{
@@ -32,11 +38,7 @@ pub use people::{
 };
 pub use person_task::for_task;
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
-pub use tracker::{
-    Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, GitSource, Item,
-    LabelRequest, NewIssue, NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment,
-    Repository, Skipped, Tracker, closed,
-};
+pub use tracker::Tracker;
 
 /// The configured trackers, in the order of the configuration. Sends no request.
 ///

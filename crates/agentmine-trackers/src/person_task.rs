@@ -11,12 +11,13 @@ use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
 
 use crate::error::TrackerError;
+use crate::item::{
+    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+    Skipped,
+};
 use crate::marker::Marker;
 use crate::people::{Admission, Person};
-use crate::tracker::{
-    Access, Candidate, Comment, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
-    Skipped, Tracker,
-};
+use crate::tracker::Tracker;
 
 /// What a task is worked on through: its tracker, or for a task of a person its tracker without items.
 #[must_use]

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 
 use super::attempts::{Attempts, Fault};
 use crate::error::TrackerError;
+use crate::item::Comment;
 use crate::marker::Marker;
-use crate::tracker::Comment;
 
 /// What became of a write.
 pub(crate) enum Written {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::attempts::Fault;
 use super::marked::Budget;
 use crate::error::TrackerError;
-use crate::tracker::OurIssue;
+use crate::item::OurIssue;
 
 /// What became of the request to open an issue.
 pub(crate) enum OpenedIssue {

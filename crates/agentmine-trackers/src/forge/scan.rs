@@ -11,8 +11,8 @@ use agentmine_domain::ItemRef;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::error::TrackerError;
+use crate::item::{Candidate, LabelRequest, Skipped};
 use crate::people::Requested;
-use crate::tracker::{Candidate, LabelRequest, Skipped};
 
 /// Items without any event for the label (imported ones) wait this long for one.
 const EVENT_LAG: TimeDelta = TimeDelta::minutes(10);

@@ -9,7 +9,7 @@ use super::api::{Api, Credentials};
 use super::wire::User;
 use crate::error::TrackerError;
 use crate::forge::{Call, Lists, MOST_ASKED, lacks, refusal};
-use crate::tracker::Access;
+use crate::item::Access;
 
 #[derive(Debug, Deserialize)]
 struct Allowed {

@@ -10,7 +10,7 @@ use url::Url;
 use super::api::Api;
 use crate::error::TrackerError;
 use crate::forge::Call;
-use crate::tracker::BranchRemoval;
+use crate::item::BranchRemoval;
 
 #[derive(Debug, Deserialize)]
 struct Reference {

@@ -21,8 +21,8 @@ use crate::forge::{
     Change, Dated, Faults, Found, KeptList, LabelChange, Labelled, Lists, Reply, Section, Since,
     Trigger, Triggers, concerns_one,
 };
+use crate::item::{Candidate, LabelRequest};
 use crate::people::Requested;
-use crate::tracker::{Candidate, LabelRequest};
 
 /// Repositories that are read at the same time.
 pub(super) const AT_ONCE: usize = 8;

@@ -11,9 +11,9 @@ use super::api::{Api, MAX_TEXT};
 use super::wire;
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::item::{Comment, CommentKind};
 use crate::marker::{self, Marker};
 use crate::people::Person;
-use crate::tracker::{Comment, CommentKind};
 
 /// The comments of one item, which has its repository's current path.
 struct Thread<'a> {

@@ -14,8 +14,8 @@ use super::api::{Api, MAX_TEXT};
 use super::wire::{Issue, login_of};
 use crate::error::TrackerError;
 use crate::forge::{Budget, Call, Fault, IssueList, OpenedIssue, Reply, Sent, found_or_opened};
+use crate::item::{NewIssue, OurIssue};
 use crate::marker;
-use crate::tracker::{NewIssue, OurIssue};
 
 /// The issues of a repository, by an item that has its current path.
 struct Issues<'a> {

@@ -10,8 +10,8 @@ use super::api::{Api, refused, split_path};
 use super::wire::{Issue, Label, Pull, RepoId, login_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::Call;
+use crate::item::{Branches, Item};
 use crate::name::{ItemName, repository_path};
-use crate::tracker::{Branches, Item};
 
 impl Api {
     /// The item that a person names; `None`: it is on another host.

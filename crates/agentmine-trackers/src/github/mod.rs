@@ -39,14 +39,14 @@ use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
 use crate::forge::{Lists, RequestLimits, Section};
+use crate::item::{
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewIssue,
+    NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment, Repository, Skipped,
+};
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
 use crate::rounds::{Checks, OpenPull, OpenPulls, Thread};
-use crate::tracker::{
-    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewIssue,
-    NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment, Repository, Skipped,
-    Tracker,
-};
+use crate::tracker::Tracker;
 pub(crate) use api::host_of;
 use api::{Api, Credentials};
 use candidates::Scan;

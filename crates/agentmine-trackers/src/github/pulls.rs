@@ -11,8 +11,8 @@ use super::graphql::READY;
 use super::wire::Pull;
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Call, Fault, Reply, Sent};
+use crate::item::{NewPullRequest, PullRequest};
 use crate::marker;
-use crate::tracker::{NewPullRequest, PullRequest};
 
 /// Characters of a title.
 const MAX_TITLE: usize = 250;

@@ -11,8 +11,8 @@ use super::api::{Api, ID_TTL, refused};
 use super::wire;
 use crate::error::TrackerError;
 use crate::forge::{Call, KeptList, Lists, Reply, Since};
+use crate::item::{Comment, CommentKind, RecentComment};
 use crate::people::Person;
-use crate::tracker::{Comment, CommentKind, RecentComment};
 
 /// The reaction by which a comment is acknowledged.
 const REACTION: &str = "+1";

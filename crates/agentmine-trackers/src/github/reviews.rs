@@ -10,9 +10,9 @@ use super::api::Api;
 use super::wire::{LineComment, Review, person_of};
 use crate::error::TrackerError;
 use crate::forge::{Lists, concerns_one};
+use crate::item::{Comment, CommentKind, RecentComment};
 use crate::people::Person;
 use crate::rounds::OpenPull;
-use crate::tracker::{Comment, CommentKind, RecentComment};
 
 /// Times are shown in whole seconds, and clocks differ: a pull request that changed so shortly before it was read is read
 /// again.

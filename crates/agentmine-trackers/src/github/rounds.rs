@@ -22,10 +22,10 @@ use crate::forge::{
     Attempts, Budget, Call, CommentThread, Fault, KeptList, Lists, Reply, Sent, Written,
     concerns_one, upsert,
 };
+use crate::item::{Comment, CommentKind};
 use crate::marker::{self, FLEET_MARKER, Marker};
 use crate::people::Person;
 use crate::rounds::{OpenPull, OpenPulls, Thread};
-use crate::tracker::{Comment, CommentKind};
 
 /// A thread as GraphQL shows it.
 #[derive(Debug, Clone, Deserialize)]

@@ -8,7 +8,7 @@ use super::api::Api;
 use super::wire::Issue;
 use crate::error::TrackerError;
 use crate::forge::{NamedRepo, blocked_by, closes, concerns_one};
-use crate::tracker::{Blocker, Item, OpenPullRequest};
+use crate::item::{Blocker, Item, OpenPullRequest};
 
 #[derive(Debug, Deserialize)]
 struct Open {

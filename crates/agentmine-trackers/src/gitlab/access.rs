@@ -6,7 +6,7 @@ use super::api::Api;
 use super::wire::User;
 use crate::error::TrackerError;
 use crate::forge::{Call, MOST_ASKED, lacks, refusal};
-use crate::tracker::Access;
+use crate::item::Access;
 
 /// A Developer may push and open merge requests.
 const DEVELOPER: u32 = 30;

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::api::Api;
 use crate::error::TrackerError;
 use crate::forge::{Call, concerns_one};
-use crate::tracker::BranchRemoval;
+use crate::item::BranchRemoval;
 
 #[derive(Debug, Deserialize)]
 struct Branch {

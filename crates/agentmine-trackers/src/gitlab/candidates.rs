@@ -21,8 +21,8 @@ use crate::error::TrackerError;
 use crate::forge::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Section, Trigger, Triggers, concerns_one,
 };
+use crate::item::{Candidate, LabelRequest};
 use crate::people::Requested;
-use crate::tracker::{Candidate, LabelRequest};
 
 /// How long the id of a configured path is used again. A rename changes no id.
 const ID_TTL: Duration = Duration::from_secs(3600);

@@ -14,8 +14,8 @@ use super::api::{Api, MAX_TEXT};
 use super::wire::Item;
 use crate::error::TrackerError;
 use crate::forge::{Budget, Call, Fault, IssueList, OpenedIssue, Reply, Sent, found_or_opened};
+use crate::item::{NewIssue, OurIssue};
 use crate::marker;
-use crate::tracker::{NewIssue, OurIssue};
 
 /// Issues that one request names.
 const AT_ONCE: usize = 50;

@@ -10,7 +10,7 @@ use super::api::{Api, invalid, refused, unavailable};
 use super::wire::Content;
 use crate::error::TrackerError;
 use crate::forge::clone_url;
-use crate::tracker::{GitSource, Repository};
+use crate::item::{GitSource, Repository};
 
 /// The largest file that is read.
 const MAX_FILE: u64 = 256 << 10;

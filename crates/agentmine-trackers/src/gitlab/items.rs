@@ -11,8 +11,8 @@ use super::lists::Asking;
 use super::wire::{self, Sides, name_of};
 use crate::error::TrackerError;
 use crate::forge::Call;
+use crate::item::{Branches, Item};
 use crate::name::{ItemName, repository_path};
-use crate::tracker::{Branches, Item};
 
 impl Api {
     /// The item that a person names; `None`: it is on another host.

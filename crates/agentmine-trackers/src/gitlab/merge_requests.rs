@@ -11,8 +11,8 @@ use super::api::{Api, MAX_TEXT};
 use super::wire::{MergeRequest, is_open};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Call, Fault, Reply, Sent};
+use crate::item::{NewPullRequest, PullRequest};
 use crate::marker;
-use crate::tracker::{NewPullRequest, PullRequest};
 
 /// Characters of a title, without what makes it a draft.
 const MAX_TITLE: usize = 240;

@@ -15,9 +15,9 @@ use super::api::{Api, MAX_TEXT};
 use super::wire::{self, Note, Position, User, person_of};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::item::{Comment, CommentKind};
 use crate::marker::{self, Marker};
 use crate::people::Person;
-use crate::tracker::{Comment, CommentKind};
 
 /// The comments of one item.
 struct Thread<'a> {

@@ -12,7 +12,7 @@ use super::notes::comment;
 use super::wire::{Note, User};
 use crate::error::TrackerError;
 use crate::forge::Call;
-use crate::tracker::{Comment, RecentComment};
+use crate::item::{Comment, RecentComment};
 
 /// The emoji by which a note is acknowledged.
 const EMOJI: &str = "thumbsup";

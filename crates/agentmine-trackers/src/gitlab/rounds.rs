@@ -14,9 +14,9 @@ use super::notes::comment;
 use super::wire::{Note, User};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::item::Comment;
 use crate::marker::{self, FLEET_MARKER, Marker};
 use crate::rounds::Thread;
-use crate::tracker::Comment;
 
 /// Whether a merge request can be merged.
 #[derive(Debug, Deserialize)]

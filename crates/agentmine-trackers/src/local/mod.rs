@@ -27,12 +27,12 @@ use async_trait::async_trait;
 use url::Url;
 
 use crate::error::TrackerError;
+use crate::item::{
+    Candidate, Comment, GitSource, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
+};
 use crate::marker::Marker;
 use crate::people::{Person, Requested};
-use crate::tracker::{
-    Candidate, Comment, GitSource, Item, LabelRequest, NewPullRequest, PullRequest, Repository,
-    Tracker,
-};
+use crate::tracker::Tracker;
 use error::unavailable;
 use files::{Folders, Locked};
 use issues::{Given, Issue, Single, Source};

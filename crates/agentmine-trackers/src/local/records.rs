@@ -9,9 +9,9 @@ use super::error::io;
 use super::files::{self, Locked};
 use super::front_matter::{self, Document, State, quote};
 use crate::error::TrackerError;
+use crate::item::{Comment, CommentKind, NewPullRequest, PullRequest};
 use crate::marker::Marker;
 use crate::people::Person;
-use crate::tracker::{Comment, CommentKind, NewPullRequest, PullRequest};
 
 /// The author of our own comments.
 pub(super) const LOGIN: &str = "agentmine";
