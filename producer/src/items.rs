@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentmine_domain::{PublicStatus, Task, TaskHome, TaskState, pause_label_reason};
 use agentmine_effects::Effects;
-use agentmine_runtime::config::Labels;
+use agentmine_runtime::config::{Labels, has_label};
 use agentmine_store::TaskFilter;
 use agentmine_trackers::{Item, Tracker, closed};
 use anyhow::Result;
@@ -86,9 +86,9 @@ fn is_unlabelled(labels: &Labels, tracker: &dyn Tracker, earlier: &[String], ite
     if !tracker.requests_by_label() || !earlier.contains(&labels.processing) {
         return false;
     }
-    let entries = labels.entries().map(|(_, name)| name.to_lowercase());
-    let ours = |label: &String| entries.contains(&label.to_lowercase()) || earlier.contains(label);
-    !item.labels.iter().any(ours)
+    let current = labels.entries().map(|(_, name)| name);
+    let mut names = current.into_iter().chain(earlier);
+    !names.any(|name| has_label(&item.labels, name))
 }
 
 /// Continues a task that is paused for a label which its item does not carry any more.
@@ -96,9 +96,7 @@ pub(crate) async fn resume_unlabelled(deps: &ProducerDeps, task: &Task, item: &I
     let Some(label) = task.pause_label() else {
         return Ok(());
     };
-    let label = label.to_lowercase();
-    let is_there = item.labels.iter().any(|own| own.to_lowercase() == label);
-    if !is_there && deps.store.resume(task.id).await? {
+    if !has_label(&item.labels, label) && deps.store.resume(task.id).await? {
         tracing::info!(task.id = %task.id, item = %task.item, "the pause label was removed; the task is queued");
     }
     Ok(())

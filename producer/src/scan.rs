@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use agentmine_domain::{ItemRef, NewTask, Priority, Task};
 use agentmine_effects::{Effects, announce, is_dashboard};
-use agentmine_runtime::config::PriorityLabels;
+use agentmine_runtime::config::{PriorityLabels, has_label};
 use agentmine_runtime::trace::{Span, SpanContext};
 use agentmine_store::{Enqueued, HeldRequest, ScanTime, WaitingRequest};
 use agentmine_trackers::{
@@ -470,10 +470,7 @@ fn priority(labels: &PriorityLabels, own: &[String]) -> Option<Priority> {
         high,
         low,
     } = labels;
-    let has = |names: &[String]| {
-        let mut names = names.iter().map(|name| name.to_lowercase());
-        names.any(|name| own.iter().any(|own| own.to_lowercase() == name))
-    };
+    let has = |names: &[String]| names.iter().any(|name| has_label(own, name));
     if has(critical) {
         Some(Priority::Critical)
     } else if has(high) {

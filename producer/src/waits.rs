@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use agentmine_domain::{ItemKind, ItemRef, Round, Task};
+use agentmine_runtime::config::has_label;
 use agentmine_store::OpenedPullRequest;
 use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
 
@@ -210,8 +211,7 @@ pub(crate) fn withdrawn(
         return None;
     }
     let request = &deps.config.labels.request;
-    let is_request = |label: &String| label.to_lowercase() == request.to_lowercase();
-    let removed = tracker.requests_by_label() && !item.labels.iter().any(is_request);
+    let removed = tracker.requests_by_label() && !has_label(&item.labels, request);
     removed.then(|| format!("the label `{request}` was removed"))
 }
 

@@ -169,9 +169,8 @@ fn dependencies_follow_the_architecture() {
     assert_eq!(faults, Vec::<String>::new());
 }
 
-/// Sources outside of tests that start git, besides the one crate that does. The guest is not on the worker.
-#[test]
-fn only_one_crate_starts_git_on_the_worker() {
+/// Sources outside of tests, and not below or in one of these, whose code does something.
+fn sources_that(does: impl Fn(&str) -> bool, apart_from: &[&str]) -> BTreeSet<String> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut folders = ["crates", "consumer", "producer"]
         .map(|it| root.join(it))
@@ -181,19 +180,47 @@ fn only_one_crate_starts_git_on_the_worker() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
-            let ours = ["agentmine-git", "agentmine-guest"]
-                .iter()
-                .any(|it| path.ends_with(it));
-            if path.is_dir() && !is_test && !ours {
+            if is_test || apart_from.iter().any(|it| path.ends_with(it)) {
+                continue;
+            }
+            if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "rs") && !is_test {
+            } else if path.extension().is_some_and(|it| it == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let code = text.split("#[cfg(test)]").next().unwrap();
-                if code.contains("Command::new(\"git\")") {
+                if does(code) {
                     found.insert(path.display().to_string());
                 }
             }
         }
     }
+    found
+}
+
+/// The guest is not on the worker.
+#[test]
+fn only_one_crate_starts_git_on_the_worker() {
+    let starts_git = |code: &str| code.contains("Command::new(\"git\")");
+    let found = sources_that(starts_git, &["agentmine-git", "agentmine-guest"]);
     assert!(found.is_empty(), "they start git themselves: {found:?}");
+}
+
+/// `same_label` of the configuration decides when two names are one label. A link in Markdown and a name of a host have
+/// labels too.
+#[test]
+fn names_of_labels_are_compared_in_one_place() {
+    let compares = |line: &str| {
+        let line = line.to_lowercase();
+        let folds = ["to_lowercase()", "eq_ignore_ascii_case"];
+        line.contains("label") && folds.iter().any(|it| line.contains(it))
+    };
+    let does = |code: &str| code.lines().any(compares);
+    let found = sources_that(
+        does,
+        &["config/labels.rs", "src/incoming.rs", "web/attacks"],
+    );
+    assert!(
+        found.is_empty(),
+        "they compare names of labels themselves: {found:?}"
+    );
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentmine_domain::{ItemRef, credentials_reason, pause_label_reason};
 use agentmine_effects::is_final;
-use agentmine_runtime::config::Labels;
+use agentmine_runtime::config::{Labels, has_label};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_trackers::{Item, Tracker, TrackerError, closed};
 
@@ -78,14 +78,11 @@ pub(super) fn withdrawn(
         return Some(reason.to_owned());
     }
     // A move of labels adds the new one first, so that at every moment the item has one of them.
-    let is_ours = |label: &String| {
-        let label = label.to_lowercase();
-        let current = labels.entries();
-        let current = current.iter().map(|(_, own)| own.as_str());
-        let mut names = current.chain(earlier.iter().map(String::as_str));
-        names.any(|own| own.to_lowercase() == label)
-    };
-    let labelled = item.labels.iter().any(is_ours);
+    let current = labels.entries().map(|(_, name)| name);
+    let labelled = current
+        .into_iter()
+        .chain(earlier)
+        .any(|name| has_label(&item.labels, name));
     let removed = tracker.requests_by_label() && !labelled;
     removed.then(|| format!("the label `{}` was removed", labels.processing))
 }

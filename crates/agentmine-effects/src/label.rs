@@ -3,7 +3,7 @@
 use std::slice::from_ref;
 
 use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
-use agentmine_runtime::config::Labels;
+use agentmine_runtime::config::{Labels, has_label};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::EffectState;
 use agentmine_trackers::{LabelRequest, TrackerError};
@@ -189,10 +189,7 @@ impl Effects {
 
     /// Whether these labels of an item are this one of the fleet and no other, besides a request.
     pub(crate) fn is_shown(&self, label: TaskLabel, found: &[String]) -> bool {
-        let shown = |label: &TaskLabel| {
-            let name = name(*label, &self.labels).to_lowercase();
-            found.iter().any(|found| found.to_lowercase() == name)
-        };
+        let shown = |label: &TaskLabel| has_label(found, name(*label, &self.labels));
         TaskLabel::ALL
             .iter()
             .all(|other| shown(other) == (*other == label))

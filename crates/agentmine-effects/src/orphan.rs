@@ -12,6 +12,7 @@
 use std::slice::from_ref;
 
 use agentmine_domain::{EffectKey, ItemRef, TaskId, TaskLabel, TaskState};
+use agentmine_runtime::config::has_label;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::Store;
 use agentmine_trackers::{FLEET_MARKER, LabelRequest, Marker};
@@ -52,10 +53,7 @@ impl Reporter {
     pub async fn put_orphan_right(&self, item: &ItemRef) -> Result<Orphan, EffectError> {
         let permit = Permit::of(BootInstant::now(), FRESH);
         let shown = self.tracker.item(item).await?.labels;
-        let shows = |name: &str| {
-            let name = name.to_lowercase();
-            shown.iter().any(|own| own.to_lowercase() == name)
-        };
+        let shows = |name: &str| has_label(&shown, name);
         if !shows(&self.labels.processing) || shows(&self.labels.request) {
             return Ok(Orphan::Live);
         }

@@ -1,6 +1,7 @@
 //! Why an item of a tracker has no task that is not over: the tracker is asked what a scan would ask.
 
 use agentmine_domain::{ItemRef, Task, TaskState};
+use agentmine_runtime::config::same_label;
 use agentmine_store::why::{held_back, over};
 use agentmine_store::{Held, Store, TaskFilter};
 use agentmine_trackers::{Item, LabelRequest, Tracker, TrackerError, objection_to_request};
@@ -168,7 +169,7 @@ fn no_label(fleet: &Fleet, found: &Item) -> Reason {
     let labels = &fleet.config().labels;
     let entries = labels.entries();
     let mut carried = entries.iter().filter_map(|(_, own)| {
-        let is_own = |label: &&String| label.eq_ignore_ascii_case(own);
+        let is_own = |label: &&String| same_label(label, own);
         found.labels.iter().find(is_own)
     });
     let other = carried

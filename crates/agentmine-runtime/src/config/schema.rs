@@ -15,13 +15,14 @@ use super::branch::BranchPattern;
 use super::capacity::Capacity;
 use super::conversion::IssueToMrConversion;
 use super::executor::{CommandExecutor, TextEditorMcp};
+use super::labels::Labels;
 use super::mcp::Mcp;
 use super::retention::RetentionConfig;
 use super::rounds::RoundsConfig;
 use super::secret::Secret;
 use super::size::ByteSize;
 use super::telemetry::{Http, Log, Traces};
-use super::trackers::{Labels, Trackers};
+use super::trackers::Trackers;
 use crate::exit::{Exit, Failure};
 
 /// All of `config.yaml`.

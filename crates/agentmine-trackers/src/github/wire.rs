@@ -1,5 +1,6 @@
 //! The part of GitHub's JSON that is used. Unknown fields are ignored: GitHub often adds some.
 
+pub(super) use agentmine_runtime::config::same_label;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -99,11 +100,6 @@ impl Issue {
         let (_, path) = self.repository_url.rsplit_once("/repos/")?;
         Some(path.to_owned())
     }
-}
-
-/// GitHub's label names do not differ by case alone.
-pub(super) fn same_label(a: &str, b: &str) -> bool {
-    a.to_lowercase() == b.to_lowercase()
 }
 
 #[derive(Debug, Deserialize)]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentmine_domain::{ItemRef, TrackerKind};
+use agentmine_runtime::config::same_label;
 use sha2::{Digest, Sha256};
 
 use super::error::invalid;
@@ -347,5 +348,5 @@ fn has(labels: &[String], label: &str) -> bool {
 }
 
 fn same(a: &str, b: &str) -> bool {
-    a.trim().to_lowercase() == b.trim().to_lowercase()
+    same_label(a.trim(), b.trim())
 }

@@ -9,9 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use super::rules::{Rules, shown};
 use crate::app_key::AppKey;
 use crate::config::capacity::{Capacity, quiet};
+use crate::config::labels::{Labels, same_label};
 use crate::config::schema::Config;
 use crate::config::secret::Secret;
-use crate::config::trackers::{GitHub, GitHubApp, GitLab, Labels, Trackers};
+use crate::config::trackers::{GitHub, GitHubApp, GitLab, Trackers};
 use crate::config::who::{GitHubPeople, GitHubPermission, GitLabPeople, GitLabRole};
 use crate::tls::Authority;
 
@@ -319,12 +320,13 @@ impl Rules<'_> {
     }
 
     pub(super) fn labels(&mut self, labels: &Labels) {
-        // Trackers compare label names without regard to case.
-        let mut first: BTreeMap<String, &str> = BTreeMap::new();
-        for (key, name) in named(labels) {
+        let all: Vec<_> = named(labels).collect();
+        for (at, (key, name)) in all.iter().enumerate() {
             let path = format!("labels.{key}");
             self.not_blank(&path, name);
-            if let Some(other) = first.insert(name.trim().to_lowercase(), key) {
+            let mut before = all[..at].iter().rev();
+            let same = before.find(|(_, other)| same_label(other.trim(), name.trim()));
+            if let Some((other, _)) = same {
                 let seen = format!("{}, the same as labels.{other}", shown(name));
                 self.expect(&path, name.trim().is_empty(), || seen, "a name of its own");
             }
