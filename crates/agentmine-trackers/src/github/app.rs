@@ -15,26 +15,20 @@ use agentmine_runtime::live_secret::LiveSecret;
 use agentmine_runtime::tls::Authority;
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
-use http::{Method, StatusCode};
+use http::Method;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::api::{LIMITS, invalid, unavailable};
-use super::key_file::AppKeyFile;
+use super::api::invalid;
+use super::app_client::AppClient;
 use super::permissions::{GIT, Permissions, WRITE, to_read};
 use crate::error::TrackerError;
-use crate::forge::{Authorize, Purpose, Renewal, RequestLimits, Section, http_client};
+use crate::forge::{Authorize, Purpose, Renewal, RequestLimits, Section};
 
 /// A token is replaced when it lasts no longer than this.
 const SPARE: TimeDelta = TimeDelta::minutes(10);
-/// GitHub accepts ten minutes at most, and clocks differ.
-const JWT_LASTS: i64 = 540;
-const CLOCK_SKEW: i64 = 60;
-/// The longest answer to a request for a token.
-const MAX_ANSWER: usize = 1 << 20;
 /// How long a failed try to replace the token of git waits for the next one.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 /// An App that was uninstalled and installed anew has another installation, which is looked up once.
@@ -43,14 +37,10 @@ const TRIES_OF_INSTALLATION: u32 = 2;
 /// The App with its key, and the tokens that are in use.
 #[derive(Debug)]
 pub(crate) struct App {
-    section: Section,
-    id: String,
-    key: AppKeyFile,
+    client: AppClient,
     installation: Option<u64>,
     /// Whose installation reads what belongs to no repository.
     home: Option<String>,
-    base: Url,
-    http: reqwest::Client,
     state: Mutex<State>,
 }
 
@@ -114,19 +104,10 @@ impl App {
         authority: Option<&Authority>,
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
-        let pem = config
-            .pem()
-            .map_err(|error| invalid(format!("{section}.app.key_file is {error}")))?;
-        let key = AppKeyFile::new(pem)
-            .map_err(|error| invalid(format!("{section}.app: the key is {error}")))?;
         Ok(Self {
-            section: section.clone(),
-            id: config.id.to_string(),
-            key,
+            client: AppClient::new(config, section, base, authority, limits)?,
             installation: config.installation,
             home: home.map(str::to_owned),
-            base: base.clone(),
-            http: http_client(TrackerKind::GitHub, authority, limits)?,
             state: Mutex::default(),
         })
     }
@@ -137,7 +118,7 @@ impl App {
         if let Some(login) = &state.login {
             return Ok(login.clone());
         }
-        let app: AppAnswer = self.ask(Method::GET, &["app"], None).await?;
+        let app: AppAnswer = self.client.ask(Method::GET, &["app"], None).await?;
         Ok(state.login.insert(format!("{}[bot]", app.slug)).clone())
     }
 
@@ -147,7 +128,10 @@ impl App {
         path: &str,
     ) -> Result<LiveSecret, TrackerError> {
         let (installation, first) = self.mint_for_git(path).await?;
-        let identity = Secret::new(format!("app {} installation {installation}", self.id));
+        let identity = Secret::new(format!(
+            "app {} installation {installation}",
+            self.client.id
+        ));
         let (sender, live) = LiveSecret::replaceable(identity, first.token.clone());
         let (app, path) = (Arc::clone(self), path.to_owned());
         tokio::spawn(async move {
@@ -170,7 +154,7 @@ impl App {
                     }
                 }
             }
-            app.revoke(&current.token).await;
+            app.client.revoke(&current.token).await;
         });
         Ok(live)
     }
@@ -203,20 +187,7 @@ impl App {
     pub(super) async fn close(&self) {
         let tokens = std::mem::take(&mut self.state.lock().await.tokens);
         for minted in tokens.into_values() {
-            self.revoke(&minted.token).await;
-        }
-    }
-
-    async fn revoke(&self, token: &Secret) {
-        let url = self.url(&["installation", "token"]);
-        let sent = self
-            .http
-            .delete(url)
-            .bearer_auth(token.expose())
-            .send()
-            .await;
-        if let Err(error) = sent {
-            tracing::debug!(error = %error.without_url(), "a token could not be revoked; it expires within the hour");
+            self.client.revoke(&minted.token).await;
         }
     }
 
@@ -246,6 +217,7 @@ impl App {
         let id = scope.installation.to_string();
         let path = ["app", "installations", &id, "access_tokens"];
         let answer = self
+            .client
             .ask::<TokenAnswer>(Method::POST, &path, Some(&body))
             .await;
         match answer {
@@ -263,7 +235,11 @@ impl App {
     /// Which of the permissions the installation was not granted.
     async fn why_not(&self, scope: &Scope, id: &str, refusal: String) -> TrackerError {
         let path = ["app", "installations", id];
-        let granted = match self.ask::<Installation>(Method::GET, &path, None).await {
+        let granted = match self
+            .client
+            .ask::<Installation>(Method::GET, &path, None)
+            .await
+        {
             Ok(installation) => installation.permissions,
             Err(error) => return error,
         };
@@ -302,7 +278,7 @@ impl App {
             tracing::warn!(
                 installation,
                 "{}.app.installation does not exist any more; that of each repository's owner is looked up instead. hint: correct or remove it",
-                self.section
+                self.client.section
             );
             state.gone = Some(installation);
         }
@@ -325,7 +301,10 @@ impl App {
             Some(name) => vec!["repos", owner, name, "installation"],
             None => vec!["users", owner, "installation"],
         };
-        let asked = self.ask::<Installation>(Method::GET, &segments, None).await;
+        let asked = self
+            .client
+            .ask::<Installation>(Method::GET, &segments, None)
+            .await;
         let installation = asked.map_err(|error| match error {
             TrackerError::NotFound { tracker, .. } => TrackerError::Forbidden {
                 tracker,
@@ -336,95 +315,6 @@ impl App {
         })?;
         state.installations.insert(key, installation.id);
         Ok(installation.id)
-    }
-
-    /// Sends a request as the App itself.
-    async fn ask<T: DeserializeOwned>(
-        &self,
-        method: Method,
-        segments: &[&str],
-        body: Option<&Value>,
-    ) -> Result<T, TrackerError> {
-        let jwt = self.jwt()?;
-        let mut request = self
-            .http
-            .request(method, self.url(segments))
-            .bearer_auth(jwt.expose())
-            .header("accept", "application/vnd.github+json");
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
-        let mut response = request.send().await.map_err(away)?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let mut answer = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(away)? {
-            if answer.len() + chunk.len() > MAX_ANSWER {
-                return Err(unavailable("its answer about the App is too large"));
-            }
-            answer.extend_from_slice(&chunk);
-        }
-        if status.is_success() {
-            return serde_json::from_slice(&answer)
-                .map_err(|_| unavailable("its answer about the App has an unexpected form"));
-        }
-        if let Some(limited) = LIMITS.read(status, &headers, &answer, Utc::now()) {
-            return Err(TrackerError::RateLimited {
-                tracker: TrackerKind::GitHub,
-                until: limited.until,
-            });
-        }
-        let message: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        let message = message["message"].as_str().unwrap_or("no message");
-        let message: String = message
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(300)
-            .collect();
-        let detail = format!("{status}: {message}");
-        let tracker = TrackerKind::GitHub;
-        Err(match status {
-            StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
-                tracker,
-                detail,
-                hint: self.hint(),
-            },
-            StatusCode::FORBIDDEN => TrackerError::Forbidden {
-                tracker,
-                detail,
-                hint: self.hint(),
-            },
-            StatusCode::NOT_FOUND => TrackerError::NotFound {
-                tracker,
-                what: format!("{} of the App", segments.join("/")),
-            },
-            status if status.is_client_error() => TrackerError::Refused { tracker, detail },
-            _ => unavailable(detail),
-        })
-    }
-
-    fn hint(&self) -> String {
-        format!(
-            "check {}.app: its id, its key, and what the App's installation may see and do",
-            self.section
-        )
-    }
-
-    fn jwt(&self) -> Result<Secret, TrackerError> {
-        let now = Utc::now().timestamp();
-        let claims =
-            json!({ "iat": now - CLOCK_SKEW, "exp": now - CLOCK_SKEW + JWT_LASTS, "iss": self.id });
-        let signed = self.key.current().sign(&claims);
-        signed.map_err(|error| invalid(format!("{}.app: {error}", self.section)))
-    }
-
-    fn url(&self, segments: &[&str]) -> Url {
-        let mut url = self.base.clone();
-        // Only a URL that cannot be a base has no segments, and the configuration refuses those.
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(segments);
-        }
-        url
     }
 }
 
@@ -500,7 +390,7 @@ impl App {
                 None => {
                     return Err(invalid(format!(
                         "{}.app.installation is needed for a search, and has to exist",
-                        self.section
+                        self.client.section
                     )));
                 }
             },

@@ -6,6 +6,7 @@
 mod access;
 mod api;
 mod app;
+mod app_client;
 mod branches;
 mod candidates;
 mod checks;

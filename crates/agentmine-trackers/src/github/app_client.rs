@@ -1,0 +1,156 @@
+//! What a GitHub App asks as itself, with a token that its key signs, and the end of a token that it was given.
+
+use agentmine_domain::TrackerKind;
+use agentmine_runtime::config::{GitHubApp, Secret};
+use agentmine_runtime::tls::Authority;
+use chrono::Utc;
+use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::api::{LIMITS, invalid, unavailable};
+use super::key_file::AppKeyFile;
+use crate::error::TrackerError;
+use crate::forge::{RequestLimits, Section, http_client};
+
+/// GitHub accepts ten minutes at most, and clocks differ.
+const JWT_LASTS: i64 = 540;
+const CLOCK_SKEW: i64 = 60;
+/// The longest answer to a request for a token.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// The App with its key.
+#[derive(Debug)]
+pub(super) struct AppClient {
+    pub(super) section: Section,
+    pub(super) id: String,
+    key: AppKeyFile,
+    base: Url,
+    http: reqwest::Client,
+}
+
+impl AppClient {
+    pub(super) fn new(
+        config: &GitHubApp,
+        section: &Section,
+        base: &Url,
+        authority: Option<&Authority>,
+        limits: RequestLimits,
+    ) -> Result<Self, TrackerError> {
+        let pem = config
+            .pem()
+            .map_err(|error| invalid(format!("{section}.app.key_file is {error}")))?;
+        let key = AppKeyFile::new(pem)
+            .map_err(|error| invalid(format!("{section}.app: the key is {error}")))?;
+        Ok(Self {
+            section: section.clone(),
+            id: config.id.to_string(),
+            key,
+            base: base.clone(),
+            http: http_client(TrackerKind::GitHub, authority, limits)?,
+        })
+    }
+
+    /// Sends a request as the App itself.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        segments: &[&str],
+        body: Option<&Value>,
+    ) -> Result<T, TrackerError> {
+        let jwt = self.jwt()?;
+        let mut request = self
+            .http
+            .request(method, self.url(segments))
+            .bearer_auth(jwt.expose())
+            .header("accept", "application/vnd.github+json");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
+        let mut response = request.send().await.map_err(away)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut answer = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(away)? {
+            if answer.len() + chunk.len() > MAX_ANSWER {
+                return Err(unavailable("its answer about the App is too large"));
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        if status.is_success() {
+            return serde_json::from_slice(&answer)
+                .map_err(|_| unavailable("its answer about the App has an unexpected form"));
+        }
+        if let Some(limited) = LIMITS.read(status, &headers, &answer, Utc::now()) {
+            return Err(TrackerError::RateLimited {
+                tracker: TrackerKind::GitHub,
+                until: limited.until,
+            });
+        }
+        let message: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let message = message["message"].as_str().unwrap_or("no message");
+        let message: String = message
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(300)
+            .collect();
+        let detail = format!("{status}: {message}");
+        let tracker = TrackerKind::GitHub;
+        Err(match status {
+            StatusCode::UNAUTHORIZED => TrackerError::Unauthorized {
+                tracker,
+                detail,
+                hint: self.hint(),
+            },
+            StatusCode::FORBIDDEN => TrackerError::Forbidden {
+                tracker,
+                detail,
+                hint: self.hint(),
+            },
+            StatusCode::NOT_FOUND => TrackerError::NotFound {
+                tracker,
+                what: format!("{} of the App", segments.join("/")),
+            },
+            status if status.is_client_error() => TrackerError::Refused { tracker, detail },
+            _ => unavailable(detail),
+        })
+    }
+
+    fn hint(&self) -> String {
+        format!(
+            "check {}.app: its id, its key, and what the App's installation may see and do",
+            self.section
+        )
+    }
+
+    fn jwt(&self) -> Result<Secret, TrackerError> {
+        let now = Utc::now().timestamp();
+        let claims =
+            json!({ "iat": now - CLOCK_SKEW, "exp": now - CLOCK_SKEW + JWT_LASTS, "iss": self.id });
+        let signed = self.key.current().sign(&claims);
+        signed.map_err(|error| invalid(format!("{}.app: {error}", self.section)))
+    }
+
+    fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        // Only a URL that cannot be a base has no segments, and the configuration refuses those.
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    pub(super) async fn revoke(&self, token: &Secret) {
+        let url = self.url(&["installation", "token"]);
+        let sent = self
+            .http
+            .delete(url)
+            .bearer_auth(token.expose())
+            .send()
+            .await;
+        if let Err(error) = sent {
+            tracing::debug!(error = %error.without_url(), "a token could not be revoked; it expires within the hour");
+        }
+    }
+}
