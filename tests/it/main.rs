@@ -62,6 +62,8 @@ mod remote_engine;
 mod restore;
 mod reviewed;
 mod rig;
+mod round_branches;
+mod round_checks;
 mod round_ends;
 mod rounds;
 mod secret_files;

@@ -6,7 +6,8 @@ use agentmine_tests::model::{Scenario, Script, commit_and_push, say, shell};
 
 use crate::dashboard_issue::rewritten;
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, solves_demo};
-use crate::rounds::{counted, head, opened, push_of_a_person, rounds, script};
+use crate::round_branches::push_of_a_person;
+use crate::rounds::{counted, head, opened, rounds, script};
 
 /// The pull request of a task that is done, on GitHub.
 async fn github(script: Script) -> (Rig, PullView) {

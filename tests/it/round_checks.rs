@@ -1,0 +1,183 @@
+//! Rounds for failed checks and for conflicts with the base, on both forges.
+
+use agentmine_tests::forge::{DEMO, HUMAN};
+use agentmine_tests::model::{Scenario, Script, say, shell};
+
+use crate::rig::{Rig, assert_done, solves_demo};
+use crate::rounds::{counted, head, newest_prompt, opened, rounds, script, status};
+
+/// What looks like a key of a cloud, put together here so that no scanner finds one in this file.
+fn made_key() -> String {
+    format!("AKIA{}", "Q3EGRIZ6JZ5TPXSZ")
+}
+
+/// A log with more lines than the model gets, and a secret near its end.
+fn log(rig: &Rig, failure: &str) -> String {
+    let mut log: String = (0..500).map(|n| format!("line number {n}\n")).collect();
+    log.push_str(&format!("export API_TOKEN={}\n", rig.forge.token()));
+    log.push_str(&format!("aws_access_key_id = {}\n", made_key()));
+    log.push_str(failure);
+    log
+}
+
+async fn a_red_check_begins_a_round(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    let number = pull.number;
+    rig.forge
+        .add_job(DEMO, &head(&rig, &pull), "test", "pending", "");
+    rig.forge.add_job(
+        DEMO,
+        &head(&rig, &pull),
+        "lint",
+        "failure",
+        &log(&rig, "unused name"),
+    );
+    rig.forge
+        .add_status(DEMO, &head(&rig, &pull), "their/service", "success");
+    rig.produce().await;
+    assert!(rounds(&rig).await.is_empty(), "a check is still running");
+    rig.forge.add_job(
+        DEMO,
+        &head(&rig, &pull),
+        "test",
+        "failure",
+        &log(&rig, "expected Hello"),
+    );
+    counted(&mut rig, "begun", "checks").await;
+    rig.consume().await;
+    let tasks = rounds(&rig).await;
+    assert_eq!(tasks.len(), 1);
+    assert_done(&tasks[0]);
+    let prompt = newest_prompt(&rig);
+    for part in [
+        "`lint`",
+        "> unused name",
+        "`test`",
+        "> expected Hello",
+        "> line number 499",
+    ] {
+        assert!(prompt.contains(part), "{part} is not in {prompt}");
+    }
+    for part in [
+        "line number 250\\n",
+        rig.forge.token(),
+        "AKIAQ3EGRIZ6JZ5TPXSZ",
+    ] {
+        assert!(!prompt.contains(part), "{part} is in {prompt}");
+    }
+    assert!(rig.forge.leaks().is_empty(), "{:?}", rig.forge.leaks());
+    let comments = rig.forge.comments(DEMO, number);
+    let last = &status(&comments);
+    assert!(
+        last.contains("Round 1 was for failed checks (`lint`, `test`)"),
+        "{last}"
+    );
+
+    // Another failure begins another round, the same one ends the rounds.
+    let other = log(&rig, "expected Bye");
+    rig.forge
+        .add_job(DEMO, &head(&rig, &pull), "test", "failure", &other);
+    rig.produce().await;
+    rig.consume().await;
+    assert_eq!(rounds(&rig).await.len(), 2);
+    let again = other.replace("line number 4", "line number 7");
+    rig.forge
+        .add_job(DEMO, &head(&rig, &pull), "test", "failure", &again);
+    counted(&mut rig, "ended", "same_failure").await;
+    rig.produce().await;
+    assert_eq!(rounds(&rig).await.len(), 2);
+    let comments = rig.forge.comments(DEMO, number);
+    let told = comments
+        .iter()
+        .filter(|it| it.body.contains("failed in the same way"));
+    assert_eq!(told.count(), 1, "{comments:#?}");
+    // An answer to a person leaves it there.
+    rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+    rig.produce().await;
+    let text = status(&rig.forge.comments(DEMO, number));
+    for part in ["failed in the same way", "In answer to"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[tokio::test]
+async fn red_checks_begin_a_round_and_the_same_failure_ends_them_on_github() {
+    a_red_check_begins_a_round(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn red_jobs_begin_a_round_and_the_same_failure_ends_them_on_gitlab() {
+    a_red_check_begins_a_round(Rig::on_gitlab(script()).await).await;
+}
+
+async fn a_red_base_ends_the_rounds(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    let base = rig.forge.branch_sha(DEMO, "main").unwrap();
+    for commit in [&base, &head(&rig, &pull)] {
+        rig.forge
+            .add_job(DEMO, commit, "test", "failure", "broken since Monday");
+    }
+    counted(&mut rig, "ended", "red_base").await;
+    rig.produce().await;
+    assert!(rounds(&rig).await.is_empty());
+    let comments = rig.forge.comments(DEMO, pull.number);
+    let told = comments
+        .iter()
+        .filter(|it| it.body.contains("fail on `main` as well"));
+    assert_eq!(told.count(), 1, "{comments:#?}");
+}
+
+#[tokio::test]
+async fn a_red_base_ends_the_rounds_on_github() {
+    a_red_base_ends_the_rounds(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_red_base_ends_the_rounds_on_gitlab() {
+    a_red_base_ends_the_rounds(Rig::on_gitlab(script()).await).await;
+}
+
+/// A script that merges the target branch.
+fn merges() -> Script {
+    let merge = "git fetch -q origin main && git merge -q origin/main; git checkout -q --ours greet.sh && git add -A && git commit -qm 'Merge main' && git push -q origin HEAD";
+    Script::new()
+        .scenario(
+            Scenario::new("merge")
+                .when("conflicts with this branch")
+                .replies([shell(merge), say("I merged `main` and kept both.")]),
+        )
+        .scenario(solves_demo())
+}
+
+async fn a_conflict_is_merged_in_one_round(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        let text = std::fs::read_to_string(dir.join("greet.sh")).unwrap();
+        let text = text.replace("name=\"\"", "name=\"you\"");
+        std::fs::write(dir.join("greet.sh"), text).unwrap();
+        std::fs::write(dir.join("theirs.txt"), "theirs\n").unwrap();
+    });
+    let base = rig.forge.branch_sha(DEMO, "main");
+    counted(&mut rig, "begun", "conflict").await;
+    rig.consume().await;
+    let tasks = rounds(&rig).await;
+    assert_eq!(tasks.len(), 1);
+    assert_done(&tasks[0]);
+    assert_eq!(rig.forge.branch_sha(DEMO, "main"), base);
+    let comments = rig.forge.comments(DEMO, pull.number);
+    let last = &status(&comments);
+    assert!(last.contains("a conflict with `main`"), "{last}");
+    rig.produce().await;
+    assert_eq!(rounds(&rig).await.len(), 1);
+    rig.forge.merge(DEMO, pull.number);
+}
+
+#[tokio::test]
+async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_github() {
+    a_conflict_is_merged_in_one_round(Rig::local(merges()).await).await;
+}
+
+#[tokio::test]
+async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_gitlab() {
+    a_conflict_is_merged_in_one_round(Rig::on_gitlab(merges()).await).await;
+}
