@@ -6,6 +6,7 @@
 //! Every process has limits on memory and CPU time, and is the first that a host without memory kills.
 
 mod home;
+mod launcher;
 mod layout;
 mod limits;
 mod temporary;

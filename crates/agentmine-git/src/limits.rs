@@ -1,10 +1,11 @@
 //! What one git process may use.
 
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+
+use crate::launcher::Launcher;
 
 /// Address space of a process that reads what a sandbox sent, in bytes. Large files are streamed and packs
 /// are mapped in small windows, so that ordinary pushes of any size fit.
@@ -57,51 +58,28 @@ impl Errand {
 
 impl Limits {
     /// A command that sets the limits and becomes git, with the arguments that the caller adds. Its children inherit
-    /// them.
+    /// them. A host that runs out of memory kills it before the worker.
     ///
-    /// A shell does it, since whatever else runs between fork and exec needs a copy of the worker's page tables, which
-    /// takes longer than git and a shell together. A program with a path, and nothing to be run before it, is started
-    /// without one. The consumer's image has no shell; there the worker forks.
+    /// Without git or a launcher, the error is that of a program that is not there.
     pub(crate) fn git(self) -> Command {
-        self.git_by(SHELL)
+        match Launcher::of_this_process() {
+            Ok(launcher) => self.git_by(launcher),
+            Err(_) => Command::new("/nonexistent/agentmine-launcher"),
+        }
     }
 
-    fn git_by(self, shell: &str) -> Command {
-        // Without git, the error is that of a program that is not there.
+    fn git_by(self, launcher: &Launcher) -> Command {
         let Some(git) = program("git") else {
             return Command::new("git");
         };
-        let space = at_most(libc::RLIMIT_AS, self.space);
-        let cpu_seconds = at_most(libc::RLIMIT_CPU, self.cpu_seconds);
-        if !is_program(Path::new(shell)) {
-            let mut command = Command::new(git);
-            let of_child = move || {
-                limit(libc::RLIMIT_AS, space)?;
-                limit(libc::RLIMIT_CPU, cpu_seconds)?;
-                limit(libc::RLIMIT_CORE, 0)?;
-                killed_first();
-                Ok(())
-            };
-            // SAFETY: between fork and exec the closure makes system calls on local values; it neither allocates nor takes
-            // a lock.
-            unsafe { command.pre_exec(of_child) };
-            return command;
-        }
-        let mut command = Command::new(shell);
-        command.args(["-c", BECOME]).arg(git);
-        command.arg((space / 1024).to_string());
-        command.arg(cpu_seconds.to_string());
+        let mut command = Command::new(launcher.path());
+        command.arg0("agentmine-launcher");
+        command.arg(at_most(libc::RLIMIT_AS, self.space).to_string());
+        command.arg(at_most(libc::RLIMIT_CPU, self.cpu_seconds).to_string());
+        command.arg(git);
         command
     }
 }
-
-const SHELL: &str = "/bin/sh";
-
-/// A host that runs out of memory kills this process before the worker. Where that cannot be set, the limits still hold.
-const BECOME: &str = r#"ulimit -v "$1" && ulimit -t "$2" && ulimit -c 0 || exit 126
-{ echo 1000 > /proc/self/oom_score_adj; } 2> /dev/null
-shift 2
-exec "$0" "$@""#;
 
 /// The limit, unless that of this process is already lower.
 fn at_most(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> libc::rlim_t {
@@ -114,62 +92,33 @@ fn at_most(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> libc::rli
     most.min(limit.rlim_cur).min(limit.rlim_max)
 }
 
-/// Limits the calling process.
-fn limit(resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> io::Result<()> {
-    let limit = libc::rlimit {
-        rlim_cur: most,
-        rlim_max: most,
-    };
-    // SAFETY: the call takes a pointer to the local struct and keeps none.
-    match unsafe { libc::setrlimit(resource, &raw const limit) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// As the shell's `echo` in [`BECOME`].
-fn killed_first() {
-    const SCORE: &[u8] = b"1000";
-    // SAFETY: the path is a constant that ends with a zero; the descriptor is closed here.
-    unsafe {
-        let file = libc::open(
-            c"/proc/self/oom_score_adj".as_ptr(),
-            libc::O_WRONLY | libc::O_CLOEXEC,
-        );
-        if file >= 0 {
-            libc::write(file, SCORE.as_ptr().cast(), SCORE.len());
-            libc::close(file);
-        }
-    }
-}
-
-fn is_program(path: &Path) -> bool {
-    let metadata = std::fs::metadata(path);
-    path.is_absolute()
-        && metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-}
-
 /// Where a program is.
 fn program(name: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
+    let is_program = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path);
+        path.is_absolute()
+            && metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
     std::env::split_paths(&folders)
         .map(|folder| folder.join(name))
-        .find(|path| is_program(path))
+        .find(is_program)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::process::Stdio;
     use std::time::{Duration, Instant};
 
-    use super::SHELL;
+    use crate::launcher::Launcher;
     use crate::{Errand, GitHome};
 
-    /// The consumer's image has no shell.
     #[test]
-    fn git_is_limited_with_a_shell_and_without_one() {
-        for shell in [SHELL, "/nowhere/sh"] {
-            let mut git = Errand::Untrusted.limits().git_by(shell);
+    fn git_is_limited_by_a_launcher_in_memory_and_by_one_in_a_file() {
+        for launcher in [Launcher::in_memory(), Launcher::in_a_file()] {
+            let launcher = launcher.unwrap();
+            let mut git = Errand::Untrusted.limits().git_by(&launcher);
             git.args(["hash-object", "--stdin"]);
             git.stdin(Stdio::piped()).stdout(Stdio::null());
             let mut child = git.spawn().unwrap();
@@ -177,7 +126,7 @@ mod tests {
                 |name| std::fs::read_to_string(format!("/proc/{}/{name}", child.id())).unwrap();
             let begun = Instant::now();
             while of_child("comm") != "git\n" {
-                assert!(begun.elapsed() < Duration::from_secs(20), "{shell}");
+                assert!(begun.elapsed() < Duration::from_secs(20), "{launcher:?}");
                 std::thread::yield_now();
             }
             let (limits, score) = (of_child("limits"), of_child("oom_score_adj"));
@@ -190,10 +139,38 @@ mod tests {
             ] {
                 let line = limits.lines().find_map(|line| line.strip_prefix(name));
                 let values: Vec<&str> = line.unwrap().split_whitespace().take(2).collect();
-                assert_eq!(values, [expected, expected], "{shell}: {name}");
+                assert_eq!(values, [expected, expected], "{launcher:?}: {name}");
             }
-            assert_eq!(score, "1000\n", "{shell}");
+            assert_eq!(score, "1000\n", "{launcher:?}");
         }
+    }
+
+    #[test]
+    fn git_gets_its_arguments_environment_and_exit_code_unchanged() {
+        let home = GitHome::new().unwrap();
+        let mut git = home.git(Errand::Untrusted);
+        git.args(["-c", "alias.x=!printf '%s|' \"$A\"; exit 7;", "x"]);
+        git.args(["", "two words", "$A `b` \\"]);
+        let output = git
+            .env("A", "'\n\" $0")
+            .stdout(Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(output.stdout, b"'\n\" $0|");
+        assert_eq!(output.status.code(), Some(7));
+    }
+
+    #[test]
+    fn nobody_changes_the_launcher() {
+        let launcher = Launcher::in_memory().unwrap();
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).open(launcher.path()).unwrap();
+        let written = (&file).write_all(b"#!");
+        assert_eq!(
+            written.unwrap_err().kind(),
+            std::io::ErrorKind::PermissionDenied
+        );
+        assert!(file.set_len(0).is_err());
     }
 
     /// Faults of this thread that needed no disk.

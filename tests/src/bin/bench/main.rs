@@ -12,6 +12,7 @@ mod density;
 mod editor;
 mod editors;
 mod fleet;
+mod git;
 mod mcp;
 mod memory;
 mod peers;
@@ -148,6 +149,15 @@ enum Bench {
         /// Number of pushes
         #[arg(long, default_value_t = 1000)]
         pushes: u32,
+    },
+    /// CPU time of one start of git by a worker, beside other ways to limit it
+    Git {
+        /// Starts of each kind
+        #[arg(long, default_value_t = 300)]
+        rounds: u32,
+        /// Memory that the process holds meanwhile, in megabytes
+        #[arg(long, default_value_t = 64)]
+        memory: usize,
     },
     /// The text editor beside an editor in Node, over stdio
     Editors {
@@ -300,6 +310,7 @@ async fn main() -> anyhow::Result<()> {
             };
             queue::run(&servers, tasks, &consumers, &ended).await
         }
+        Bench::Git { rounds, memory } => tokio::task::block_in_place(|| git::run(rounds, memory)),
         Bench::Editors { rounds } => tokio::task::block_in_place(|| editors::run(rounds)),
         Bench::Mcp {
             rounds,
