@@ -24,6 +24,7 @@ mod section;
 mod tail;
 mod transport;
 mod who;
+mod written;
 
 pub(crate) use access::{MOST_ASKED, lacks, refusal, shown};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};

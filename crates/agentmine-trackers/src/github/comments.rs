@@ -4,13 +4,13 @@ use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
-use http::{Method, StatusCode};
+use http::Method;
 use serde_json::json;
 
 use super::api::{Api, MAX_TEXT};
 use super::wire;
 use crate::error::TrackerError;
-use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::forge::{Attempts, Budget, Call, CommentThread, Written, upsert};
 use crate::item::{Comment, CommentKind};
 use crate::marker::{self, Marker};
 use crate::people::Person;
@@ -92,20 +92,15 @@ impl CommentThread for Thread<'_> {
         let body = json!({ "body": text });
         let call = Call::write(Method::POST, url, budget.permit).json(&body);
         let sent = client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.comment_create", sent).await? {
-            Sent::Reply(reply) => reply.ok(&self.item.to_string())?,
-            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
+        let sent = around("tracker.comment_create", sent).await?;
+        let comment: wire::Comment = match sent.made(&self.item.to_string())? {
+            Ok(comment) => comment,
+            Err(fault) => return Ok(Written::Look(fault)),
         };
-        // It is written, whatever the body says: an unreadable one is looked up, not sent again.
-        Ok(match reply.json::<wire::Comment>() {
-            Ok(comment) => {
-                if let Some(author) = comment.user.map(wire::person_of) {
-                    self.api.wrote_as(&author.login).await?;
-                }
-                Written::Yes(comment.id.to_string())
-            }
-            Err(error) => Written::Look(Fault::new(error.to_string())),
-        })
+        if let Some(author) = comment.user.map(wire::person_of) {
+            self.api.wrote_as(&author.login).await?;
+        }
+        Ok(Written::Yes(comment.id.to_string()))
     }
 
     async fn edit(
@@ -120,12 +115,8 @@ impl CommentThread for Thread<'_> {
         let call = Call::write(Method::PATCH, url, budget.permit).json(&body);
         let sent = api.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_edit", sent).await?;
-        if reply.status == StatusCode::NOT_FOUND {
-            let detail = format!("comment {id} on {item} was deleted while it was edited");
-            return Ok(Written::Look(Fault::new(detail)));
-        }
-        reply.ok(&format!("comment {id}"))?;
-        Ok(Written::Yes(id))
+        let what = format!("comment {id} on {item}");
+        Written::edited(reply, id, &what)
     }
 
     async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
@@ -134,9 +125,6 @@ impl CommentThread for Thread<'_> {
         let call = Call::write(Method::DELETE, url, budget.permit);
         let sent = self.api.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_delete", sent).await?;
-        match reply.status {
-            StatusCode::NOT_FOUND => Ok(()),
-            _ => reply.ok(&format!("comment {id}")).map(drop),
-        }
+        reply.removed(&format!("comment {id}"))
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::api::{Api, MAX_TEXT};
 use super::wire::{Issue, login_of};
 use crate::error::TrackerError;
-use crate::forge::{Budget, Call, Fault, IssueList, OpenedIssue, Reply, Sent, found_or_opened};
+use crate::forge::{Budget, Call, IssueList, OpenedIssue, Reply, found_or_opened};
 use crate::item::{NewIssue, OurIssue};
 use crate::marker;
 
@@ -91,16 +91,13 @@ impl IssueList for Issues<'_> {
         let body = json!({ "title": title, "body": marker::cut(body, MAX_TEXT) });
         let call = Call::write(Method::POST, url, budget.permit).json(&body);
         let sent = self.api.client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.issue_create", sent).await? {
-            Sent::Reply(reply) => reply.ok(&format!("repository {}", self.of.repo_path))?,
-            Sent::Unknown(fault) => return Ok(OpenedIssue::Look(fault)),
-        };
-        Ok(match reply.json::<Issue>() {
-            Ok(issue) => OpenedIssue::Yes(OurIssue::Opened {
+        let sent = around("tracker.issue_create", sent).await?;
+        let made = sent.made(&format!("repository {}", self.of.repo_path))?;
+        Ok(made.map_or_else(OpenedIssue::Look, |issue: Issue| {
+            OpenedIssue::Yes(OurIssue::Opened {
                 number: issue.number,
                 at: issue.updated_at,
-            }),
-            Err(error) => OpenedIssue::Look(Fault::new(error.to_string())),
-        })
+            })
+        }))
     }
 }

@@ -139,11 +139,8 @@ impl Api {
         if reply.status == StatusCode::UNPROCESSABLE_ENTITY {
             return refusal(&reply);
         }
-        let reply = reply.ok(&format!("repository {}", item.repo_path))?;
-        Ok(match reply.json::<Pull>() {
-            Ok(pull) => Opened::Yes(pull.into()),
-            Err(error) => Opened::Look(Fault::new(error.to_string())),
-        })
+        let made = reply.made(&format!("repository {}", item.repo_path))?;
+        Ok(made.map_or_else(Opened::Look, |pull: Pull| Opened::Yes(pull.into())))
     }
 }
 

@@ -9,7 +9,7 @@ use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
 use futures::future::join_all;
-use http::{Method, StatusCode};
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,8 +19,7 @@ use super::graphql::{RESOLVE, THREADS};
 use super::wire::{self, LineComment, Pull};
 use crate::error::TrackerError;
 use crate::forge::{
-    Attempts, Budget, Call, CommentThread, Fault, KeptList, Lists, Reply, Sent, Written,
-    concerns_one, upsert,
+    Attempts, Budget, Call, CommentThread, KeptList, Lists, Reply, Written, concerns_one, upsert,
 };
 use crate::item::{Comment, CommentKind};
 use crate::marker::{self, FLEET_MARKER, Marker};
@@ -292,14 +291,12 @@ impl CommentThread for Replies<'_> {
         let body = json!({ "body": text });
         let call = Call::write(Method::POST, url, budget.permit).json(&body);
         let sent = self.api.client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.thread_reply", sent).await? {
-            Sent::Reply(reply) => reply.ok(&format!("thread {} of {}", self.root, self.item))?,
-            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
-        };
-        Ok(match reply.json::<LineComment>() {
-            Ok(reply) => Written::Yes(reply.id.to_string()),
-            Err(error) => Written::Look(Fault::new(error.to_string())),
-        })
+        let sent = around("tracker.thread_reply", sent).await?;
+        let what = format!("thread {} of {}", self.root, self.item);
+        let made = sent.made(&what)?;
+        Ok(made.map_or_else(Written::Look, |reply: LineComment| {
+            Written::Yes(reply.id.to_string())
+        }))
     }
 
     async fn edit(
@@ -314,12 +311,8 @@ impl CommentThread for Replies<'_> {
         let call = Call::write(Method::PATCH, url, budget.permit).json(&body);
         let sent = self.api.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_edit", sent).await?;
-        if reply.status == StatusCode::NOT_FOUND {
-            let detail = format!("reply {id} was deleted while it was edited");
-            return Ok(Written::Look(Fault::new(detail)));
-        }
-        reply.ok(&format!("reply {id}"))?;
-        Ok(Written::Yes(id))
+        let what = format!("reply {id}");
+        Written::edited(reply, id, &what)
     }
 
     async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
@@ -328,9 +321,6 @@ impl CommentThread for Replies<'_> {
         let call = Call::write(Method::DELETE, url, budget.permit);
         let sent = self.api.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_delete", sent).await?;
-        match reply.status {
-            StatusCode::NOT_FOUND => Ok(()),
-            _ => reply.ok(&format!("reply {id}")).map(drop),
-        }
+        reply.removed(&format!("reply {id}"))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use agentmine_domain::{ItemKind, ItemRef, RedCheck};
+use agentmine_domain::{ItemKind, ItemRef, RedCheck, TrackerKind};
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::Deserialize;
@@ -93,16 +93,6 @@ impl Bridge {
         let is_own = child.status == "failed" && child.project_id.to_string() == id;
         is_own.then_some(child.id)
     }
-}
-
-#[derive(Debug, Deserialize)]
-struct Branch {
-    commit: Commit,
-}
-
-#[derive(Debug, Deserialize)]
-struct Commit {
-    id: String,
 }
 
 impl Api {
@@ -273,10 +263,13 @@ impl Api {
         item: &ItemRef,
         branch: &str,
     ) -> Result<Checks, TrackerError> {
-        let url = self.project_url(&item.repo_id, &["repository", "branches", branch]);
-        let reply = self.client.get(url).await?;
-        let found: Branch = reply.ok(&format!("branch {branch}"))?.json()?;
-        self.checks_of(item, &found.commit.id, None).await
+        let Some(commit) = self.branch_commit(item, branch).await? else {
+            return Err(TrackerError::NotFound {
+                tracker: TrackerKind::GitLab,
+                what: format!("branch {branch} of {}", item.repo_path),
+            });
+        };
+        self.checks_of(item, &commit, None).await
     }
 
     /// The end of a job's log.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::api::{Api, MAX_TEXT};
 use super::wire::Item;
 use crate::error::TrackerError;
-use crate::forge::{Budget, Call, Fault, IssueList, OpenedIssue, Reply, Sent, found_or_opened};
+use crate::forge::{Budget, Call, IssueList, OpenedIssue, Reply, found_or_opened};
 use crate::item::{NewIssue, OurIssue};
 use crate::marker;
 
@@ -130,16 +130,13 @@ impl IssueList for Issues<'_> {
         let body = json!({ "title": title, "description": text(body) });
         let call = Call::write(Method::POST, url, budget.permit).json(&body);
         let sent = self.api.client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.issue_create", sent).await? {
-            Sent::Reply(reply) => reply.ok(&format!("project {}", self.of.repo_path))?,
-            Sent::Unknown(fault) => return Ok(OpenedIssue::Look(fault)),
-        };
-        Ok(match reply.json::<Item>() {
-            Ok(issue) => OpenedIssue::Yes(OurIssue::Opened {
+        let sent = around("tracker.issue_create", sent).await?;
+        let made = sent.made(&format!("project {}", self.of.repo_path))?;
+        Ok(made.map_or_else(OpenedIssue::Look, |issue: Item| {
+            OpenedIssue::Yes(OurIssue::Opened {
                 number: issue.iid,
                 at: issue.updated_at,
-            }),
-            Err(error) => OpenedIssue::Look(Fault::new(error.to_string())),
-        })
+            })
+        }))
     }
 }

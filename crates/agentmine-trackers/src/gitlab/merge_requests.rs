@@ -163,11 +163,8 @@ impl Api {
         if names_no_source(&reply) {
             return Ok(Opened::Look(Fault::new(format!("merge request: {said}"))));
         }
-        let reply = reply.ok(&format!("project {}", item.repo_path))?;
-        Ok(match reply.json::<MergeRequest>() {
-            Ok(opened) => Opened::Yes(opened.into()),
-            Err(error) => Opened::Look(Fault::new(error.to_string())),
-        })
+        let made = reply.made(&format!("project {}", item.repo_path))?;
+        Ok(made.map_or_else(Opened::Look, |it: MergeRequest| Opened::Yes(it.into())))
     }
 }
 

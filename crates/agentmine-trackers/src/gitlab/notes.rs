@@ -8,13 +8,13 @@ use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use async_trait::async_trait;
-use http::{Method, StatusCode};
+use http::Method;
 use serde_json::json;
 
 use super::api::{Api, MAX_TEXT};
-use super::wire::{self, Note, Position, User, person_of};
+use super::wire::{Note, Position, User, person_of};
 use crate::error::TrackerError;
-use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::forge::{Attempts, Budget, Call, CommentThread, Written, upsert};
 use crate::item::{Comment, CommentKind};
 use crate::marker::{self, Marker};
 use crate::people::Person;
@@ -61,12 +61,8 @@ impl Api {
         let call = Call::write(Method::PUT, url, budget.permit).json(&body);
         let sent = self.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_edit", sent).await?;
-        if reply.status == StatusCode::NOT_FOUND {
-            let detail = format!("note {id} on {item} was deleted while it was edited");
-            return Ok(Written::Look(Fault::new(detail)));
-        }
-        reply.ok(&format!("note {id}"))?;
-        Ok(Written::Yes(id))
+        let what = format!("note {id} on {item}");
+        Written::edited(reply, id, &what)
     }
 
     pub(super) async fn delete_note(
@@ -79,10 +75,7 @@ impl Api {
         let call = Call::write(Method::DELETE, url, budget.permit);
         let sent = self.client.send_within(&call, &budget.attempts);
         let reply = around("tracker.comment_delete", sent).await?;
-        match reply.status {
-            StatusCode::NOT_FOUND => Ok(()),
-            _ => reply.ok(&format!("note {id}")).map(drop),
-        }
+        reply.removed(&format!("note {id}"))
     }
 
     async fn comments_within(
@@ -163,15 +156,11 @@ impl CommentThread for Thread<'_> {
         let body = json!({ "body": text });
         let call = Call::write(Method::POST, url, budget.permit).json(&body);
         let sent = self.api.client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.comment_create", sent).await? {
-            Sent::Reply(reply) => reply.ok(&self.item.to_string())?,
-            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
-        };
-        // It is written, whatever the body says: an unreadable one is looked up, not sent again.
-        Ok(match reply.json::<wire::Note>() {
-            Ok(note) => Written::Yes(note.id.to_string()),
-            Err(error) => Written::Look(Fault::new(error.to_string())),
-        })
+        let sent = around("tracker.comment_create", sent).await?;
+        let made = sent.made(&self.item.to_string())?;
+        Ok(made.map_or_else(Written::Look, |note: Note| {
+            Written::Yes(note.id.to_string())
+        }))
     }
 
     async fn edit(

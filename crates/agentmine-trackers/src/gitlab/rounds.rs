@@ -13,7 +13,7 @@ use super::api::{Api, MAX_TEXT};
 use super::notes::comment;
 use super::wire::{Note, User};
 use crate::error::TrackerError;
-use crate::forge::{Attempts, Budget, Call, CommentThread, Fault, Sent, Written, upsert};
+use crate::forge::{Attempts, Budget, Call, CommentThread, Written, upsert};
 use crate::item::Comment;
 use crate::marker::{self, FLEET_MARKER, Marker};
 use crate::rounds::Thread;
@@ -162,14 +162,11 @@ impl CommentThread for Replies<'_> {
         let body = json!({ "body": text });
         let call = Call::write(Method::POST, url, budget.permit).json(&body);
         let sent = self.api.client.send_once(&call, &budget.attempts);
-        let reply = match around("tracker.thread_reply", sent).await? {
-            Sent::Reply(reply) => reply.ok(&format!("discussion {}", self.id))?,
-            Sent::Unknown(fault) => return Ok(Written::Look(fault)),
-        };
-        Ok(match reply.json::<Note>() {
-            Ok(note) => Written::Yes(note.id.to_string()),
-            Err(error) => Written::Look(Fault::new(error.to_string())),
-        })
+        let sent = around("tracker.thread_reply", sent).await?;
+        let made = sent.made(&format!("discussion {}", self.id))?;
+        Ok(made.map_or_else(Written::Look, |note: Note| {
+            Written::Yes(note.id.to_string())
+        }))
     }
 
     async fn edit(

@@ -111,6 +111,16 @@ async fn with_me() -> MockServer {
     server
 }
 
+fn new_pull() -> NewPullRequest {
+    NewPullRequest {
+        head: "x".into(),
+        base: "main".into(),
+        title: "t".into(),
+        body: String::new(),
+        draft: false,
+    }
+}
+
 const NOTES: &str = "/projects/42/issues/7/notes";
 
 /// GitLab serves 50,000 rows by offset.
@@ -251,14 +261,7 @@ async fn a_conflict_whose_merge_request_is_not_shown_yet_is_looked_up_again() {
     let empty = empty.respond_with(ok(json!([]))).up_to_n_times(1);
     empty.with_priority(1).mount(&server).await;
     on(&server, "GET", list, ok(found)).await;
-    let new = NewPullRequest {
-        head: "x".into(),
-        base: "main".into(),
-        title: "t".into(),
-        body: String::new(),
-        draft: false,
-    };
-    let (tracker, item) = (tracker(&server), item(&server));
+    let (tracker, item, new) = (tracker(&server), item(&server), new_pull());
     let pull = tracker.create_pull_request(&item, &new, &PERMIT);
     // That of the fork is not ours.
     assert_eq!(pull.await.unwrap().number, 3);
@@ -279,14 +282,7 @@ async fn a_push_that_the_server_does_not_show_yet_is_waited_for() {
     });
     on(&server, "POST", list, ok(opened)).await;
     on(&server, "GET", list, ok(json!([]))).await;
-    let new = NewPullRequest {
-        head: "x".into(),
-        base: "main".into(),
-        title: "t".into(),
-        body: String::new(),
-        draft: false,
-    };
-    let (tracker, item) = (tracker(&server), item(&server));
+    let (tracker, item, new) = (tracker(&server), item(&server), new_pull());
     let pull = tracker.create_pull_request(&item, &new, &PERMIT);
     assert_eq!(pull.await.unwrap().number, 3);
 }
