@@ -22,6 +22,7 @@ mod reply;
 mod scan;
 mod section;
 mod tail;
+mod tracker;
 mod transport;
 mod who;
 mod written;
@@ -41,6 +42,7 @@ pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
 };
 pub(crate) use section::Section;
+pub(crate) use tracker::forge_tracker;
 pub(crate) use transport::{Authorize, BodyFault, Call, Dialect, Purpose, Renewal, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 

@@ -45,7 +45,7 @@ enum Opened {
 }
 
 impl Api {
-    pub(super) async fn find_merge_request(
+    pub(super) async fn find_pull_request(
         &self,
         item: &ItemRef,
         head: &str,
@@ -76,7 +76,7 @@ impl Api {
         Ok(newest.map(PullRequest::from))
     }
 
-    pub(super) async fn create_merge_request(
+    pub(super) async fn create_pull_request(
         &self,
         item: &ItemRef,
         new: &NewPullRequest,
@@ -88,7 +88,7 @@ impl Api {
                 Opened::Yes(opened) => return Ok(opened),
                 Opened::Look(fault) => fault,
             };
-            let found = self.find_merge_request(item, &new.head, &attempts).await?;
+            let found = self.find_pull_request(item, &new.head, &attempts).await?;
             match found.filter(|found| found.open) {
                 Some(found) => return Ok(found),
                 None => attempts.again(fault).await?,
@@ -97,7 +97,7 @@ impl Api {
     }
 
     /// Keeps it a draft, or not: somebody may have marked it as ready since.
-    pub(super) async fn update_merge_request(
+    pub(super) async fn update_pull_request(
         &self,
         item: &ItemRef,
         number: u64,

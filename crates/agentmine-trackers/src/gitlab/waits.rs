@@ -38,7 +38,7 @@ impl Api {
         }
     }
 
-    pub(super) async fn open_merge_requests(
+    pub(super) async fn open_pull_requests(
         &self,
         item: &ItemRef,
     ) -> Result<Vec<OpenPullRequest>, TrackerError> {
