@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agentmine_domain::ItemRef;
 use agentmine_runtime::app_key::AppKey;
 use agentmine_runtime::config::{self, GitHub, GitHubApp, Sources};
 use agentmine_runtime::live_secret::LiveSecret;
@@ -50,11 +51,44 @@ pub(crate) fn app(key: &Path) -> App {
     }
 }
 
-struct World {
-    forge: Forge,
-    config: GitHub,
+pub(crate) struct World {
+    pub(crate) forge: Forge,
+    pub(crate) config: GitHub,
     key: PathBuf,
     _folder: TempDir,
+}
+
+impl World {
+    /// The App is installed anew, so that its tokens end.
+    pub(crate) fn installs_as(&self, id: u64) {
+        let change = |apps: &mut Vec<App>| apps[0].installations[0].id = id;
+        self.forge.change_apps(change);
+    }
+
+    pub(crate) fn uninstalls(&self) {
+        let change = |apps: &mut Vec<App>| apps[0].installations.clear();
+        self.forge.change_apps(change);
+    }
+
+    /// They last for what is spare, and two seconds.
+    pub(crate) fn tokens_are_replaced_in_two_seconds(&self) {
+        let change = |apps: &mut Vec<App>| apps[0].lasts = TimeDelta::seconds(602);
+        self.forge.change_apps(change);
+    }
+}
+
+/// The same configuration with the App in place of the token.
+pub(crate) fn with_app(config: GitHub, key: &Path) -> GitHub {
+    GitHub {
+        token: None,
+        app: Some(GitHubApp {
+            id: 4711,
+            key_file: Some(key.to_owned()),
+            key: None,
+            installation: None,
+        }),
+        ..config
+    }
 }
 
 /// A forge over TLS, as an Enterprise Server under an authority of its own.
@@ -64,16 +98,7 @@ async fn world() -> World {
     forge.add_repo(DEMO, agentmine_tests::forge::write_demo);
     let key = key_in(folder.path());
     forge.add_app(app(&key));
-    let config = GitHub {
-        token: None,
-        app: Some(GitHubApp {
-            id: 4711,
-            key_file: Some(key.clone()),
-            key: None,
-            installation: None,
-        }),
-        ..forge.config(&[DEMO])
-    };
+    let config = with_app(forge.config(&[DEMO]), &key);
     World {
         forge,
         config,
@@ -82,7 +107,26 @@ async fn world() -> World {
     }
 }
 
-async fn git_token(tracker: &GitHubTracker) -> LiveSecret {
+/// With one issue that asks for work.
+pub(crate) async fn world_with_issue() -> World {
+    let world = world().await;
+    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    world
+}
+
+/// A tracker, and the first item that it finds.
+pub(crate) async fn found(config: &GitHub) -> (GitHubTracker, ItemRef) {
+    let tracker = GitHubTracker::new(config).unwrap();
+    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    (tracker, item)
+}
+
+pub(crate) fn assert_not_installed(error: &TrackerError) {
+    let text = error.to_string();
+    assert!(text.contains("is not installed for octo"), "{text}");
+}
+
+pub(crate) async fn git_token(tracker: &GitHubTracker) -> LiveSecret {
     let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
     match tracker.repository(&item).await.unwrap().source {
         GitSource::Http { password, .. } => password.unwrap(),
@@ -90,7 +134,7 @@ async fn git_token(tracker: &GitHubTracker) -> LiveSecret {
     }
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = std::time::Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "waited for {what} in vain");
@@ -100,48 +144,12 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn an_organization_is_what_the_apps_installation_in_it_includes() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    world.forge.add_repo_without_git("other/one");
-    world
-        .forge
-        .add_issue("other/one", "title", "text", &[REQUEST]);
-    let config = GitHub {
-        repositories: Vec::new(),
-        organizations: vec!["other".into(), "octo".into()],
-        ..world.config.clone()
-    };
-    let tracker = GitHubTracker::new(&config).unwrap();
-    let found = tracker.candidates(REQUEST).await.unwrap();
-    let found: Vec<_> = found.iter().map(|it| it.item.repo_path.as_str()).collect();
-    assert_eq!(found, [DEMO]);
-    let skipped = tracker.skipped();
-    assert_eq!(skipped.len(), 1);
-    let reason = &skipped[0].reason;
-    assert!(reason.contains("not installed for other"), "{reason}");
-    let requests = world.forge.requests();
-    let lists = |path: &str| {
-        requests
-            .iter()
-            .filter(|it| it.target.contains(path))
-            .count()
-    };
-    assert_eq!(lists("/installation/repositories"), 1);
-    assert_eq!(lists("/orgs/octo/repos"), 0);
-}
-
-#[tokio::test]
 async fn tokens_read_everywhere_write_in_one_repository_and_are_revoked_at_the_end() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let world = world_with_issue().await;
     let tracker = GitHubTracker::new(&world.config).unwrap();
     assert_eq!(tracker.login().await.unwrap(), LOGIN);
     let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
-    let permit = agentmine_runtime::permit::Permit::of(
-        agentmine_runtime::permit::BootInstant::now(),
-        PATIENCE,
-    );
+    let permit = permit();
     for text in ["one", "two"] {
         let written = tracker.upsert_comment(&item, "m", text, &permit);
         written.await.unwrap();
@@ -177,12 +185,8 @@ async fn tokens_read_everywhere_write_in_one_repository_and_are_revoked_at_the_e
 
 #[tokio::test]
 async fn a_token_is_minted_anew_before_it_expires() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    // What is spare, and two seconds.
-    world
-        .forge
-        .change_apps(|apps| apps[0].lasts = TimeDelta::seconds(602));
+    let world = world_with_issue().await;
+    world.tokens_are_replaced_in_two_seconds();
     let tracker = GitHubTracker::new(&world.config).unwrap();
     let git = git_token(&tracker).await;
     let first = git.get();
@@ -194,37 +198,15 @@ async fn a_token_is_minted_anew_before_it_expires() {
 }
 
 #[tokio::test]
-async fn the_token_of_git_is_replaced_by_one_of_the_new_installation() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    // What is spare, and two seconds.
-    world
-        .forge
-        .change_apps(|apps| apps[0].lasts = TimeDelta::seconds(602));
-    let tracker = GitHubTracker::new(&world.config).unwrap();
-    let git = git_token(&tracker).await;
-    let first = git.get();
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations[0].id = 21);
-    until("another token", || git.get().expose() != first.expose()).await;
-}
-
-#[tokio::test]
 async fn what_an_installation_lacks_is_named() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let world = world_with_issue().await;
     world.forge.change_apps(|apps| {
         apps[0].installations[0]
             .permissions
             .insert("issues".into(), "read".into());
     });
-    let tracker = GitHubTracker::new(&world.config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
-    let permit = agentmine_runtime::permit::Permit::of(
-        agentmine_runtime::permit::BootInstant::now(),
-        PATIENCE,
-    );
+    let (tracker, item) = found(&world.config).await;
+    let permit = permit();
     let refused = tracker.set_labels(&item, &["x".into()], &[], &permit).await;
     let error = refused.unwrap_err();
     assert!(matches!(error, TrackerError::Forbidden { .. }), "{error}");
@@ -235,15 +217,10 @@ async fn what_an_installation_lacks_is_named() {
         "{error}"
     );
 
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations.clear());
+    world.uninstalls();
     let tracker = GitHubTracker::new(&world.config).unwrap();
     let error = tracker.candidates(REQUEST).await.unwrap_err();
-    assert!(
-        error.to_string().contains("is not installed for octo"),
-        "{error}"
-    );
+    assert_not_installed(&error);
 
     let other = tempfile::tempdir().unwrap();
     let mut config = world.config.clone();
@@ -306,8 +283,7 @@ async fn what_is_changed_through_graphql_has_a_token_for_one_repository() {
     world
         .forge
         .add_line_comment(DEMO, number, ("x.txt", 1), "Why?");
-    let tracker = GitHubTracker::new(&world.config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    let (tracker, item) = found(&world.config).await;
     let thread = world.forge.thread_ids(DEMO, number)[0].to_string();
     tracker.edits(&item, chrono::Utc::now()).await.unwrap();
     let resolved = tracker.resolve_thread(&item, &thread, &permit()).await;
@@ -355,159 +331,16 @@ async fn an_app_turns_an_issue_into_a_pull_request() {
     assert_eq!(rig.forge.leaks(), Vec::<String>::new());
 }
 
-/// Another owner's installation sees nothing of its repositories, neither by REST nor by GraphQL.
-#[tokio::test]
-async fn an_app_works_for_each_owner_who_installed_it() {
-    const OTHER: &str = "other/demo";
-    let mut rig = Rig::local(solves_demo()).await;
-    rig.forge
-        .add_repo(OTHER, agentmine_tests::forge::write_demo);
-    let key = key_in(rig.folder.path());
-    let mut app = app(&key);
-    let permissions = app.installations[0].permissions.clone();
-    app.installations.push(Installation {
-        id: 13,
-        owner: "other".into(),
-        permissions,
-    });
-    rig.forge.add_app(app);
-    rig.config["trackers"]["github"]["repositories"] = json!([DEMO, OTHER]);
-    rig.config["trackers"]["github"]["app"] = json!({ "id": 4711, "key_file": key });
-    rig.forge.add_issue(
-        OTHER,
-        "greet.sh greets nobody",
-        "It should greet.",
-        &[REQUEST],
-    );
-    rig.produce().await;
-    rig.consume().await;
-    assert_done(&rig.task().await);
-    assert_eq!(rig.forge.pulls(OTHER).len(), 1);
-    let asked = rig.forge.graphql();
-    assert!(
-        asked.iter().any(|it| it.text.contains("userContentEdits")),
-        "{asked:#?}"
-    );
-
-    // What a review and a protected branch are read by.
-    let config = GitHub {
-        token: None,
-        app: Some(GitHubApp {
-            id: 4711,
-            key_file: Some(key),
-            key: None,
-            installation: None,
-        }),
-        ..rig.forge.config(&[DEMO, OTHER])
-    };
-    let pull = rig.forge.pulls(OTHER)[0].number;
-    rig.forge
-        .add_line_comment(OTHER, pull, ("greet.sh", 1), "Why?");
-    rig.forge.add_label(OTHER, pull, REQUEST);
-    let tracker = GitHubTracker::new(&config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
-    assert_eq!(tracker.threads(&item).await.unwrap().len(), 1);
-    rig.forge.protect(OTHER, "main");
-    let objection = tracker.push_objection(&item, "main").await.unwrap();
-    assert!(objection.is_some_and(|it| it.contains("branch protection")));
-}
-
-#[tokio::test]
-async fn an_app_that_is_installed_anew_is_used_without_a_restart() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    let tracker = GitHubTracker::new(&world.config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
-    let move_to = |id| {
-        world
-            .forge
-            .change_apps(|apps| apps[0].installations[0].id = id);
-    };
-    move_to(21);
-    let permit = permit();
-    let written = tracker.upsert_comment(&item, "m", "text", &permit);
-    written.await.unwrap();
-    move_to(22);
-    drop(git_token(&tracker).await);
-    // A token that has to be minted yet, of an installation that is known.
-    move_to(23);
-    let add = ["x".to_owned()];
-    let labelled = tracker.set_labels(&item, &add, &[], &permit);
-    labelled.await.unwrap();
-    // One that is not installed any more is reported, after one look.
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations.clear());
-    let refused = tracker.repository(&item).await.unwrap_err();
-    assert!(
-        refused.to_string().contains("is not installed for octo"),
-        "{refused}"
-    );
-}
-
-/// The tokens of an installation end with it, long before their hour.
-#[tokio::test]
-async fn a_refused_token_is_replaced_once_a_request() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    let tracker = GitHubTracker::new(&world.config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations[0].id = 21);
-    assert_eq!(tracker.item(&item).await.unwrap().title, "title");
-    assert_eq!(world.forge.minted().len(), 2);
-
-    let address = format!("/issues/{}$", item.number);
-    let refused = Fault::on("GET", &address).status(401).times(usize::MAX);
-    world.forge.inject(refused);
-    let error = tracker.item(&item).await.unwrap_err();
-    assert!(
-        matches!(error, TrackerError::Unauthorized { .. }),
-        "{error}"
-    );
-    let requests = world.forge.requests();
-    let refused = requests.iter().filter(|it| it.status == 401).count();
-    assert_eq!((refused, world.forge.minted().len()), (1 + 2, 3));
-}
-
-#[tokio::test]
-async fn a_configured_installation_that_is_gone_is_looked_up_anew() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    let mut config = world.config.clone();
-    config.app.as_mut().unwrap().installation = Some(12);
-    let tracker = GitHubTracker::new(&config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations[0].id = 21);
-    let permit = permit();
-    let written = tracker.upsert_comment(&item, "m", "text", &permit);
-    written.await.unwrap();
-    drop(git_token(&tracker).await);
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations.clear());
-    let refused = tracker.item(&item).await.unwrap_err();
-    assert!(
-        refused.to_string().contains("is not installed for octo"),
-        "{refused}"
-    );
-}
-
 #[tokio::test]
 async fn a_limit_of_new_tokens_is_waited_for() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
+    let world = world_with_issue().await;
     let limited = || {
         Fault::on("POST", "/access_tokens")
             .status(403)
             .body("{\"message\":\"You have exceeded a secondary rate limit.\"}")
     };
     world.forge.inject(limited().header("retry-after", "1"));
-    let tracker = GitHubTracker::new(&world.config).unwrap();
-    let item = tracker.candidates(REQUEST).await.unwrap().remove(0).item;
+    let (tracker, item) = found(&world.config).await;
     world.forge.inject(limited().header("retry-after", "600"));
     let permit = permit();
     let written = tracker.upsert_comment(&item, "m", "text", &permit);
@@ -517,14 +350,9 @@ async fn a_limit_of_new_tokens_is_waited_for() {
 
 #[tokio::test]
 async fn a_former_accounts_comment_is_kept() {
-    let world = world().await;
-    world.forge.add_issue(DEMO, "title", "text", &[REQUEST]);
-    let permit = agentmine_runtime::permit::Permit::of(
-        agentmine_runtime::permit::BootInstant::now(),
-        PATIENCE,
-    );
-    let before = GitHubTracker::new(&world.forge.config(&[DEMO])).unwrap();
-    let item = before.candidates(REQUEST).await.unwrap().remove(0).item;
+    let world = world_with_issue().await;
+    let permit = permit();
+    let (before, item) = found(&world.forge.config(&[DEMO])).await;
     before
         .upsert_comment(&item, "m", "before", &permit)
         .await
@@ -557,9 +385,7 @@ async fn a_client_of_others_gets_tokens_from_the_fake_forge() {
     let minted = world.forge.minted();
     assert_eq!(minted.len(), 1);
     assert_eq!(world.forge.revoked(), [minted[0].0.clone()]);
-    world
-        .forge
-        .change_apps(|apps| apps[0].installations.clear());
+    world.uninstalls();
     walk().await.unwrap_err();
     world
         .forge

@@ -8,6 +8,7 @@
 )]
 
 mod agents;
+mod app_installations;
 mod apps;
 mod architecture;
 mod attacks;
@@ -19,6 +20,7 @@ mod capacity;
 mod chaos;
 mod commands;
 mod commands_on_pulls;
+mod confidential;
 mod control;
 mod conversation;
 mod conversion;
