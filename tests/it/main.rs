@@ -9,6 +9,7 @@
 
 mod agents;
 mod app_installations;
+mod app_limits;
 mod apps;
 mod architecture;
 mod attacks;

@@ -77,10 +77,12 @@ impl Waiting {
     }
 }
 
-/// Whether what cannot be read is the repository of an item, or a group above it.
+/// Whether what cannot be read is the repository of an item, or its owner's, or a group above it. Neither forge tells names
+/// apart by their case.
 fn concerns(skipped: &Skipped, item: &ItemRef) -> bool {
+    let path = item.repo_path.to_lowercase();
     let is_above = |name: &str| {
-        let rest = item.repo_path.strip_prefix(name);
+        let rest = path.strip_prefix(&name.to_lowercase());
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     skipped.what.split_whitespace().any(is_above)

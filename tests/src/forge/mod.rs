@@ -741,6 +741,12 @@ impl Forge {
         self.inner.lock().rate = Some((requests, Utc::now() + reset_in));
     }
 
+    /// The same for the tokens of one installation of an App.
+    pub fn limit_installation(&self, id: u64, requests: u64, reset_in: Duration) {
+        let rate = (requests, Utc::now() + reset_in);
+        self.inner.lock().rates.insert(id, rate);
+    }
+
     /// Waits until `is_so` holds, checking after each request; panics with `what` after the time limit.
     ///
     /// # Panics

@@ -311,6 +311,7 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
         account,
     };
     let work = inner.clone();
+    let installation = ask.account.grant.as_ref().map(|grant| grant.installation);
     let answer = tokio::task::spawn_blocking(move || {
         let of_app = apps::dispatch(&mut work.lock(), &token, &ask);
         let refused = || ask.account.grant.as_ref()?.refusal(&ask, reads);
@@ -327,14 +328,15 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
             json!({ "message": format!("the forge is broken: {error}") }),
         )
     });
-    respond(inner, speaks, &parts.headers, answer)
+    respond(inner, (speaks, installation), &parts.headers, answer)
 }
 
 fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
     let mut state = inner.lock();
+    let installation = ask.account.grant.as_ref().map(|grant| grant.installation);
     if state
-        .rate
-        .is_some_and(|(left, reset)| left == 0 && reset > Utc::now())
+        .rate_of(installation)
+        .is_some_and(|(left, reset)| *left == 0 && *reset > Utc::now())
     {
         return match ask.api {
             Api::GitHub => Answer::new(
@@ -382,7 +384,12 @@ fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
     answer
 }
 
-fn respond(inner: &Inner, speaks: Api, asked: &HeaderMap, answer: Answer) -> Response {
+fn respond(
+    inner: &Inner,
+    (speaks, installation): (Api, Option<u64>),
+    asked: &HeaderMap,
+    answer: Answer,
+) -> Response {
     let body = match &answer.body {
         Value::Null => Vec::new(),
         Value::String(text) => text.clone().into_bytes(),
@@ -397,7 +404,7 @@ fn respond(inner: &Inner, speaks: Api, asked: &HeaderMap, answer: Answer) -> Res
     let unchanged = known && answer.status == 200;
     // On GitLab an unchanged answer counts.
     let free = unchanged && speaks == Api::GitHub;
-    let (left, reset) = count(inner, free);
+    let (left, reset) = count(inner, installation, free);
     let (prefix, kind) = match (speaks, &answer.body) {
         (Api::GitHub, _) => ("x-ratelimit", "application/json; charset=utf-8"),
         (Api::GitLab, Value::String(_)) => ("ratelimit", "text/plain"),
@@ -434,9 +441,9 @@ fn respond(inner: &Inner, speaks: Api, asked: &HeaderMap, answer: Answer) -> Res
 }
 
 /// Counts a request towards the rate limit; as on GitHub, an unchanged answer is free.
-fn count(inner: &Inner, free: bool) -> (u64, i64) {
+fn count(inner: &Inner, installation: Option<u64>, free: bool) -> (u64, i64) {
     let mut state = inner.lock();
-    match &mut state.rate {
+    match state.rate_of(installation) {
         Some((left, reset)) => {
             if !free {
                 *left = left.saturating_sub(1);

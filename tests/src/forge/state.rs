@@ -294,6 +294,8 @@ pub(super) struct State {
     pub(super) partitions: HashMap<String, Partition>,
     /// Requests left until the limit, and when it is reset; `None` means unlimited.
     pub(super) rate: Option<(u64, DateTime<Utc>)>,
+    /// The same of an App's installations, each of which has its own.
+    pub(super) rates: HashMap<u64, (u64, DateTime<Utc>)>,
     /// GitLab's quick actions that ran: `LOGIN /close`.
     pub(super) quick_actions: Vec<String>,
     /// The first note of the discussion that a note belongs to.
@@ -312,6 +314,15 @@ pub(super) struct State {
 }
 
 impl State {
+    /// What is left of a token's limit, by whose it is, and when it is reset.
+    pub(super) fn rate_of(
+        &mut self,
+        installation: Option<u64>,
+    ) -> Option<&mut (u64, DateTime<Utc>)> {
+        let own = installation.and_then(|id| self.rates.get_mut(&id));
+        own.or(self.rate.as_mut())
+    }
+
     pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         1000 + self.next_id

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,8 +18,8 @@ use url::Url;
 use super::attempts::{Attempts, Fault, RequestLimits};
 use super::cache::Cache;
 use super::lists::{KeptList, Listed, Lists, Page, Since};
-use super::metrics;
-use super::rate_limit::{Bucket, Gates, Limited, Scope};
+use super::metrics::{self, Remaining};
+use super::rate_limit::{Bucket, Gates, Holder, Limited, Scope};
 use super::reply::Reply;
 use super::transport::{Acted, Call, Dialect, Outcome, Transport};
 use crate::error::TrackerError;
@@ -40,6 +40,7 @@ pub(crate) struct Client {
     transport: Transport,
     limits: RequestLimits,
     gates: Gates,
+    remaining: Remaining,
     cache: Cache,
     permits: Semaphore,
 }
@@ -71,6 +72,7 @@ impl Client {
             transport: Transport::new(dialect, base, limits)?,
             limits,
             gates: Gates::default(),
+            remaining: Remaining::default(),
             cache: Cache::default(),
             permits: Semaphore::new(CONCURRENCY),
         })
@@ -123,40 +125,36 @@ impl Client {
     ) -> Result<Sent, TrackerError> {
         let bucket = self.bucket(&call.url);
         loop {
-            while let Some(until) = self.gates.closed(bucket, Utc::now()) {
+            let holder = self.holder(call, attempts).await?;
+            while let Some(until) = self.gates.closed(holder, bucket, Utc::now()) {
                 attempts.wait_until(until).await?;
             }
             let outcome = match self.permits.acquire().await {
                 Ok(_permit) => self.transport.exchange(call).await,
                 Err(_) => self.transport.unavailable("the client is closed").into(),
             };
-            let dialect = self.transport.dialect();
-            let remaining = match &outcome {
-                Outcome::Reply(reply) => dialect.limits.remaining(&reply.headers),
-                Outcome::Limited(_) => Some(0),
-                Outcome::Denied(_) | Outcome::Failed(..) => None,
-            };
-            let host = self.base().host_str().unwrap_or_default();
-            metrics::count((dialect.tracker, host), bucket, &outcome, remaining);
+            self.count(holder, bucket, &outcome);
             match outcome {
                 Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
+                Outcome::NoToken(until) => attempts.wait_until(self.not_at_once(until)).await?,
                 Outcome::Denied(error) => return Err(error),
                 Outcome::Limited(mut limited) => {
                     tracing::warn!(
                         tracker = %self.transport.dialect().tracker,
                         until = %limited.until,
+                        ?holder,
                         scope = ?limited.scope,
                         "the tracker limits the rate of requests"
                     );
-                    // A server that asks for no wait at all must not be asked without a pause.
-                    limited.until = limited.until.max(Utc::now() + self.limits.pause);
-                    self.gates.close(bucket, limited);
+                    limited.until = self.not_at_once(limited.until);
+                    self.gates.close(holder, bucket, limited);
                 }
                 Outcome::Failed(fault, acted) => {
                     // A server that named a time is not asked before it, by no operation.
                     if let Some(until) = fault.until {
-                        let scope = Scope::Bucket;
-                        self.gates.close(bucket, Limited { until, scope });
+                        let scope = Scope::Server;
+                        let limited = Limited { until, scope };
+                        self.gates.close(holder, bucket, limited);
                     }
                     match acted {
                         Acted::Maybe => return Ok(Sent::Unknown(fault)),
@@ -164,6 +162,51 @@ impl Client {
                     }
                 }
             }
+        }
+    }
+
+    /// Whose limits a call counts against.
+    async fn holder(&self, call: &Call<'_>, attempts: &Attempts) -> Result<Holder, TrackerError> {
+        loop {
+            match self.transport.holder(call).await {
+                Err(TrackerError::Unavailable { detail, until, .. }) => {
+                    attempts.again(Fault { detail, until }).await?;
+                }
+                Err(TrackerError::RateLimited { until, .. }) => {
+                    attempts.wait_until(self.not_at_once(until)).await?;
+                }
+                found => return found,
+            }
+        }
+    }
+
+    /// A server that asks for no wait at all must not be asked without a pause.
+    fn not_at_once(&self, until: DateTime<Utc>) -> DateTime<Utc> {
+        until.max(Utc::now() + self.limits.pause)
+    }
+
+    /// Whose limits a request to `url` counts against, and until when these allow none. Asks for an unknown holder once.
+    pub(crate) async fn limit_of(
+        &self,
+        url: Url,
+    ) -> Result<(Holder, Option<DateTime<Utc>>), TrackerError> {
+        let bucket = self.bucket(&url);
+        let holder = self.transport.holder(&Call::get(url)).await?;
+        Ok((holder, self.gates.closed(holder, bucket, Utc::now())))
+    }
+
+    fn count(&self, holder: Holder, bucket: Bucket, outcome: &Outcome) {
+        let (dialect, now) = (self.transport.dialect(), Utc::now());
+        let remaining = match outcome {
+            Outcome::Reply(reply) => dialect.limits.remaining(&reply.headers, now),
+            Outcome::Limited(limited) => Some((0, limited.until)),
+            Outcome::NoToken(_) | Outcome::Denied(_) | Outcome::Failed(..) => None,
+        };
+        metrics::count(dialect.tracker, outcome);
+        if let Some(remaining) = remaining {
+            let host = self.base().host_str().unwrap_or_default();
+            let lowest = self.remaining.lowest(holder, bucket, remaining, now);
+            metrics::show((dialect.tracker, host), bucket, lowest);
         }
     }
 

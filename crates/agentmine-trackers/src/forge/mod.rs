@@ -8,6 +8,7 @@
 
 mod access;
 mod attempts;
+mod authorize;
 mod cache;
 mod client;
 mod clone_url;
@@ -29,13 +30,14 @@ mod written;
 
 pub(crate) use access::{MOST_ASKED, lacks, refusal, shown};
 pub(crate) use attempts::{Attempts, Fault, RequestLimits};
+pub(crate) use authorize::{Authorize, Purpose, Renewal};
 pub(crate) use client::{Client, Extent, Sent};
 pub(crate) use clone_url::clone_url;
 pub(crate) use lists::{KeptList, Lists, Since};
 pub(crate) use marked::{Budget, CommentThread, Written, upsert};
 pub(crate) use noreply::noreply;
 pub(crate) use our_issue::{IssueList, OpenedIssue, found_or_opened};
-pub(crate) use rate_limit::LimitRules;
+pub(crate) use rate_limit::{Holder, LimitRules};
 pub(crate) use refs::{Repo as NamedRepo, blocked_by, closes};
 pub(crate) use reply::Reply;
 pub(crate) use scan::{
@@ -43,7 +45,7 @@ pub(crate) use scan::{
 };
 pub(crate) use section::Section;
 pub(crate) use tracker::forge_tracker;
-pub(crate) use transport::{Authorize, BodyFault, Call, Dialect, Purpose, Renewal, http_client};
+pub(crate) use transport::{BodyFault, Call, Dialect, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 
 #[cfg(test)]

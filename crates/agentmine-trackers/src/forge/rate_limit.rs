@@ -1,9 +1,11 @@
 //! Rate limits: what a refused reply says of them, and until when this process then sends nothing.
 //!
 //! `Retry-After` counts first (a number or a date), then the reset of an exhausted window, else a
-//! minute. A part of an API with a window of its own (GitHub's search) has its own gate; any other
-//! limit closes all of them. Gates are not shared between processes: each learns of a limit by its own
-//! refused request.
+//! minute. Each installation of a GitHub App has limits of its own ("Rate limits for GitHub Apps"), and so has a part of
+//! an API with a window of its own (GitHub's search). An exhausted window closes that gate alone. Any other limit closes
+//! all gates of its holder: GitHub's secondary limits are shared by REST and GraphQL. GitHub does not say whether they
+//! hold for other installations of the App too, so each of these learns of it by one refused request at most, which
+//! closes its own gates. Gates are not shared between processes: each learns of a limit by its own refused request.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -34,13 +36,26 @@ pub(crate) enum Bucket {
     Own(&'static str),
 }
 
+/// Whose limits a request counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// Those of the only token.
+    Token,
+    /// Those of a GitHub App, which asks for tokens.
+    App,
+    /// Those of an installation of a GitHub App.
+    Installation(u64),
+}
+
 /// For which requests a limit holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// For those of the refused request's bucket.
+    /// For those of the refused request's holder and bucket.
     Bucket,
-    /// For every request.
-    Everything,
+    /// For every request of the holder.
+    Holder,
+    /// For those of the bucket, whoever the holder is: the server itself is away.
+    Server,
 }
 
 /// A limit that a reply announced.
@@ -84,25 +99,37 @@ impl LimitRules {
     }
 
     fn in_headers(&self, headers: &HeaderMap, now: DateTime<Utc>) -> Option<Limited> {
+        let is_exhausted = self.number(headers, "remaining") == Some(0);
+        let scope = match is_exhausted {
+            true => Scope::Bucket,
+            false => Scope::Holder,
+        };
         if let Some(until) = retry_after(headers, now) {
-            let scope = Scope::Everything;
             return Some(Limited { until, scope });
         }
-        if self.number(headers, "remaining") != Some(0) {
-            return None;
-        }
-        // The reset is a time by the server's clock, and so is its `Date`.
-        let here = date(headers, header::DATE).unwrap_or(now).timestamp();
-        let reset = self.number(headers, "reset").unwrap_or(here + 60);
-        Some(Limited {
-            until: at(now, reset.saturating_sub(here).saturating_add(1)),
-            scope: Scope::Bucket,
+        let reset = || self.reset(headers, now).unwrap_or(now + DEFAULT_WAIT);
+        is_exhausted.then(|| Limited {
+            until: reset(),
+            scope,
         })
     }
 
-    /// How many requests the server still allows in the window, if it says so.
-    pub(super) fn remaining(&self, headers: &HeaderMap) -> Option<i64> {
-        self.number(headers, "remaining")
+    /// When the window begins anew, if the server says so.
+    fn reset(&self, headers: &HeaderMap, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        // It is a time by the server's clock, and so is its `Date`.
+        let here = date(headers, header::DATE).unwrap_or(now).timestamp();
+        let reset = self.number(headers, "reset")?;
+        Some(at(now, reset.saturating_sub(here).saturating_add(1)))
+    }
+
+    /// How many requests the server still allows in the window, and until when that counts, if it says so.
+    pub(super) fn remaining(
+        &self,
+        headers: &HeaderMap,
+        now: DateTime<Utc>,
+    ) -> Option<(i64, DateTime<Utc>)> {
+        let until = self.reset(headers, now).unwrap_or(now + LONGEST_WAIT);
+        Some((self.number(headers, "remaining")?, until))
     }
 
     fn number(&self, headers: &HeaderMap, name: &str) -> Option<i64> {
@@ -115,7 +142,7 @@ impl LimitRules {
 fn default_limit(now: DateTime<Utc>) -> Limited {
     Limited {
         until: now + DEFAULT_WAIT,
-        scope: Scope::Everything,
+        scope: Scope::Holder,
     }
 }
 
@@ -145,27 +172,40 @@ pub(crate) struct Gates(Mutex<Closed>);
 
 #[derive(Debug, Default)]
 struct Closed {
-    all: Option<DateTime<Utc>>,
-    buckets: HashMap<Bucket, DateTime<Utc>>,
+    servers: HashMap<Bucket, DateTime<Utc>>,
+    holders: HashMap<Holder, DateTime<Utc>>,
+    buckets: HashMap<(Holder, Bucket), DateTime<Utc>>,
 }
 
 impl Gates {
-    /// Closes a bucket or all of them. A gate never opens earlier than it was said to before.
-    pub(crate) fn close(&self, bucket: Bucket, limited: Limited) {
+    /// Closes what the limit of a refused request holds for. A gate never opens earlier than it was said to before.
+    pub(crate) fn close(&self, holder: Holder, bucket: Bucket, limited: Limited) {
         let mut closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match limited.scope {
-            Scope::Everything => closed.all = closed.all.max(Some(limited.until)),
+        let until = match limited.scope {
+            Scope::Server => closed.servers.entry(bucket).or_insert(limited.until),
+            Scope::Holder => closed.holders.entry(holder).or_insert(limited.until),
             Scope::Bucket => {
-                let until = closed.buckets.entry(bucket).or_insert(limited.until);
-                *until = limited.until.max(*until);
+                let key = (holder, bucket);
+                closed.buckets.entry(key).or_insert(limited.until)
             }
-        }
+        };
+        *until = limited.until.max(*until);
     }
 
-    /// When this bucket opens; `None` if it is open.
-    pub(crate) fn closed(&self, bucket: Bucket, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    /// When this bucket of a holder opens; `None` if it is open.
+    pub(crate) fn closed(
+        &self,
+        holder: Holder,
+        bucket: Bucket,
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
         let closed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = closed.all.max(closed.buckets.get(&bucket).copied())?;
+        let gates = [
+            closed.servers.get(&bucket),
+            closed.holders.get(&holder),
+            closed.buckets.get(&(holder, bucket)),
+        ];
+        let until = gates.into_iter().flatten().copied().max()?;
         (until > now).then_some(until)
     }
 }
@@ -212,7 +252,7 @@ mod tests {
 
     #[test]
     fn limits_are_read_from_headers_and_phrases() {
-        let (bucket, all) = (Scope::Bucket, Scope::Everything);
+        let (bucket, all) = (Scope::Bucket, Scope::Holder);
         assert_eq!(read(200, &[("retry-after", "5")], ""), None);
         assert_eq!(
             read(403, &[("x-ratelimit-remaining", "12")], "not accessible"),
@@ -234,6 +274,9 @@ mod tests {
             ("date", "Thu, 01 Jan 2026 00:02:00 GMT"),
         ];
         assert_eq!(read(403, &pairs, ""), limited(11, bucket));
+        // What is exhausted is the window, also where the reply says how long to wait.
+        let pairs = [("x-ratelimit-remaining", "0"), ("retry-after", "5")];
+        assert_eq!(read(403, &pairs, ""), limited(5, bucket));
         // A number out of any range neither closes a gate for good nor overflows.
         let forever = i64::MAX.to_string();
         assert_eq!(
@@ -265,23 +308,29 @@ mod tests {
         );
         assert_eq!(
             read_with(gitlab, 429, &[], "Retry later\n"),
-            limited(60, Scope::Everything)
+            limited(60, Scope::Holder)
         );
         assert_eq!(read_with(gitlab, 403, &[], "403 Forbidden"), None);
     }
 
     #[test]
-    fn a_gate_closes_its_own_bucket_or_all() {
+    fn a_gate_closes_its_own_bucket_or_all_of_its_holder_or_of_the_server() {
         let (gates, search) = (Gates::default(), Bucket::Own("search/"));
+        let (one, other) = (Holder::Installation(1), Holder::Installation(2));
         let (soon, late) = (now() + TimeDelta::seconds(1), now() + TimeDelta::seconds(9));
-        let close = |until, scope| gates.close(search, Limited { until, scope });
+        let close = |until, scope| gates.close(one, search, Limited { until, scope });
         close(late, Scope::Bucket);
         close(soon, Scope::Bucket);
-        assert_eq!(gates.closed(search, now()), Some(late));
-        assert_eq!(gates.closed(Bucket::General, now()), None);
-        close(soon, Scope::Everything);
-        assert_eq!(gates.closed(Bucket::General, now()), Some(soon));
-        assert_eq!(gates.closed(search, now()), Some(late));
-        assert_eq!(gates.closed(search, late), None);
+        assert_eq!(gates.closed(one, search, now()), Some(late));
+        assert_eq!(gates.closed(one, Bucket::General, now()), None);
+        assert_eq!(gates.closed(other, search, now()), None);
+        close(soon, Scope::Holder);
+        assert_eq!(gates.closed(one, Bucket::General, now()), Some(soon));
+        assert_eq!(gates.closed(other, Bucket::General, now()), None);
+        assert_eq!(gates.closed(one, search, now()), Some(late));
+        assert_eq!(gates.closed(one, search, late), None);
+        close(soon, Scope::Server);
+        assert_eq!(gates.closed(other, search, now()), Some(soon));
+        assert_eq!(gates.closed(other, Bucket::General, now()), None);
     }
 }

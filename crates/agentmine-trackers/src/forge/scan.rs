@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use agentmine_domain::ItemRef;
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::rate_limit::Holder;
 use crate::error::TrackerError;
 use crate::item::{Candidate, LabelRequest, Skipped};
 use crate::people::Requested;
@@ -179,6 +180,8 @@ pub(crate) struct Found<'a> {
     keys: HashSet<String>,
     /// Whether anything could be read.
     read: bool,
+    /// The limits of installations that were met.
+    limited: HashMap<Holder, DateTime<Utc>>,
     unavailable_in_a_row: u32,
     first_error: Option<TrackerError>,
 }
@@ -190,17 +193,19 @@ impl<'a> Found<'a> {
             candidates: Vec::new(),
             keys: HashSet::new(),
             read: false,
+            limited: HashMap::new(),
             unavailable_in_a_row: 0,
             first_error: None,
         }
     }
 
-    /// Adds what `what` came to.
+    /// Adds what `what` came to, which counts against the limits of `holder`.
     ///
     /// # Errors
-    /// The error, if it concerns more than `what`.
+    /// The error, if it concerns all that is scanned.
     pub(crate) fn add(
         &mut self,
+        holder: Holder,
         what: &str,
         found: Result<Vec<Dated>, TrackerError>,
     ) -> Result<(), TrackerError> {
@@ -220,9 +225,15 @@ impl<'a> Found<'a> {
         };
         match &error {
             // The token or the server itself: nothing else can be read either.
-            TrackerError::Unauthorized { .. }
-            | TrackerError::RateLimited { .. }
-            | TrackerError::NotPermitted { .. } => return Err(error),
+            TrackerError::Unauthorized { .. } | TrackerError::NotPermitted { .. } => {
+                return Err(error);
+            }
+            TrackerError::RateLimited { until, .. } => match holder {
+                Holder::Token => return Err(error),
+                Holder::App | Holder::Installation(_) => {
+                    self.limited.insert(holder, *until);
+                }
+            },
             TrackerError::Unavailable { .. } => self.unavailable_in_a_row += 1,
             TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }
@@ -234,6 +245,11 @@ impl<'a> Found<'a> {
         self.faults.begin(what, &error);
         self.first_error.get_or_insert(error);
         Ok(())
+    }
+
+    /// Until when the limits of a holder allow no request, as far as this scan has met them.
+    pub(crate) fn limit_of(&self, holder: Holder) -> Option<DateTime<Utc>> {
+        self.limited.get(&holder).copied()
     }
 
     /// Ends the fault of something that can be read, or is not to be read any more.

@@ -10,7 +10,8 @@ use agentmine_runtime::redact::Redactor;
 use http::{HeaderValue, StatusCode, header};
 use url::Url;
 
-use super::transport::{Call, Outcome, Renewal, Transport};
+use super::authorize::Renewal;
+use super::transport::{Call, Outcome, Transport};
 use crate::error::TrackerError;
 
 const MAX_REDIRECTS: usize = 5;
@@ -37,6 +38,10 @@ impl Transport {
             let (token, redactor) = self.token(&call).await.map_err(|outcome| match outcome {
                 Outcome::Denied(error) => error,
                 Outcome::Failed(fault, _) => self.unavailable(fault.detail),
+                Outcome::NoToken(until) => TrackerError::RateLimited {
+                    tracker: self.dialect().tracker,
+                    until,
+                },
                 Outcome::Limited(_) | Outcome::Reply(_) => self.unavailable("it gave no token"),
             })?;
             match self.end_with(call.url.clone(), &token, &redactor).await? {

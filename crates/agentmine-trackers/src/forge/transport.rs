@@ -12,14 +12,14 @@ use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::Permit;
 use agentmine_runtime::redact::Redactor;
 use agentmine_runtime::tls::Authority;
-use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 use url::Url;
 
 use super::attempts::{Fault, RequestLimits};
-use super::rate_limit::{LimitRules, Limited, Scope, retry_after};
+use super::authorize::{Authorize, Purpose, Renewal};
+use super::rate_limit::{Holder, LimitRules, Limited, retry_after};
 use super::reply::Reply;
 use crate::error::TrackerError;
 
@@ -42,40 +42,6 @@ pub(crate) struct Dialect {
     pub(crate) own_buckets: &'static [&'static str],
     /// A certificate authority that is trusted in addition to the system's.
     pub(crate) authority: Option<Authority>,
-}
-
-/// What a token is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Read,
-    Write,
-}
-
-/// Credentials that know which token a request is sent with.
-#[async_trait]
-pub(crate) trait Authorize: std::fmt::Debug + Send + Sync {
-    /// The token for a request to `path`, which is below the API's base.
-    async fn token(&self, path: &str, purpose: Purpose) -> Result<Secret, TrackerError>;
-
-    /// The server refused this token with a 401, although it may not have expired yet.
-    async fn refused(&self, _token: &Secret) -> Renewal {
-        Renewal::None
-    }
-}
-
-/// Whether there may be another token in place of a refused one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renewal {
-    None,
-    Possible,
-}
-
-/// The same token for every request.
-#[async_trait]
-impl Authorize for Secret {
-    async fn token(&self, _: &str, _: Purpose) -> Result<Secret, TrackerError> {
-        Ok(self.current())
-    }
 }
 
 /// One call of an API.
@@ -170,6 +136,8 @@ pub(crate) enum Acted {
 pub(crate) enum Outcome {
     Reply(Reply),
     Limited(Limited),
+    /// Nothing was sent: there is no token for it before this time.
+    NoToken(DateTime<Utc>),
     /// Another try is of no use.
     Denied(TrackerError),
     /// A failure that may pass.
@@ -322,28 +290,32 @@ impl Transport {
         Ok((reply, token))
     }
 
-    /// The token of a call, and what removes it from texts.
-    pub(super) async fn token(&self, call: &Call<'_>) -> Result<(Secret, Redactor), Outcome> {
+    /// Whose limits a call counts against.
+    pub(super) async fn holder(&self, call: &Call<'_>) -> Result<Holder, TrackerError> {
+        self.dialect.credentials.holder(self.path_of(call)).await
+    }
+
+    /// What the token of a call is asked for by.
+    fn path_of<'c>(&self, call: &'c Call<'_>) -> &'c str {
         let path = match &call.within {
             Some(path) => Some(path.as_str()),
             None => call.url.path().strip_prefix(self.base.path()),
         };
+        path.unwrap_or_default()
+    }
+
+    /// The token of a call, and what removes it from texts.
+    pub(super) async fn token(&self, call: &Call<'_>) -> Result<(Secret, Redactor), Outcome> {
         let purpose = match call.effect {
             Effect::None => Purpose::Read,
             Effect::Write(_) => Purpose::Write,
         };
-        let asked = self
-            .dialect
-            .credentials
-            .token(path.unwrap_or_default(), purpose);
+        let asked = self.dialect.credentials.token(self.path_of(call), purpose);
         let token = asked.await.map_err(|error| match error {
             TrackerError::Unavailable { detail, until, .. } => {
                 Outcome::Failed(Fault { detail, until }, Acted::No)
             }
-            TrackerError::RateLimited { until, .. } => Outcome::Limited(Limited {
-                until,
-                scope: Scope::Bucket,
-            }),
+            TrackerError::RateLimited { until, .. } => Outcome::NoToken(until),
             error => Outcome::Denied(error),
         })?;
         let mut known = self.redactor.lock().unwrap_or_else(PoisonError::into_inner);

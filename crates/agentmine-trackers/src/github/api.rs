@@ -20,7 +20,9 @@ use super::app::App;
 use super::graphql::VIEWER;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
-use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits, Section};
+use crate::forge::{
+    Call, Client, Dialect, Found, Holder, Known, LimitRules, RequestLimits, Section,
+};
 use crate::name::web_root;
 use crate::people::Admission;
 
@@ -108,6 +110,33 @@ impl Api {
         let (owner, name) = split_path(path)?;
         let segments = ["repos", owner, name].into_iter();
         Ok(self.client.url(segments.chain(rest.iter().copied())))
+    }
+
+    /// Reads what is at `url`, and whose limits that counts against. What an installation of an App has no request left for is
+    /// neither asked nor waited for: there may be others to read from.
+    pub(super) async fn unless_limited<T>(
+        &self,
+        url: Url,
+        found: &Found<'_>,
+        read: impl Future<Output = Result<T, TrackerError>>,
+    ) -> (Holder, Result<T, TrackerError>) {
+        let (holder, closed) = match self.client.limit_of(url).await {
+            Ok((Holder::Token, _)) => (Holder::Token, None),
+            Ok((holder, closed)) => (holder, found.limit_of(holder).or(closed)),
+            // The request waits for these as for its own.
+            Err(TrackerError::RateLimited { .. } | TrackerError::Unavailable { .. }) => {
+                (Holder::App, found.limit_of(Holder::App))
+            }
+            Err(error) => return (Holder::App, Err(error)),
+        };
+        let limited = |until| TrackerError::RateLimited {
+            tracker: TrackerKind::GitHub,
+            until,
+        };
+        match closed {
+            Some(until) => (holder, Err(limited(until))),
+            None => (holder, read.await),
+        }
     }
 
     pub(super) fn item_url(&self, item: &ItemRef, rest: &[&str]) -> Result<Url, TrackerError> {

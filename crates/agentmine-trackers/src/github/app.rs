@@ -25,7 +25,7 @@ use super::api::invalid;
 use super::app_client::AppClient;
 use super::permissions::{GIT, Permissions, WRITE, to_read};
 use crate::error::TrackerError;
-use crate::forge::{Authorize, Purpose, Renewal, RequestLimits, Section};
+use crate::forge::{Authorize, Holder, Purpose, Renewal, RequestLimits, Section};
 
 /// A token is replaced when it lasts no longer than this.
 const SPARE: TimeDelta = TimeDelta::minutes(10);
@@ -347,6 +347,12 @@ impl Authorize for App {
         }
     }
 
+    async fn holder(&self, path: &str) -> Result<Holder, TrackerError> {
+        let mut state = self.state.lock().await;
+        let (installation, _) = self.asked_for(path, &mut state).await?;
+        Ok(Holder::Installation(installation))
+    }
+
     async fn refused(&self, token: &Secret) -> Renewal {
         let mut state = self.state.lock().await;
         let mut tokens = state.tokens.iter();
@@ -371,30 +377,7 @@ impl App {
         purpose: Purpose,
         state: &mut State,
     ) -> Result<Scope, TrackerError> {
-        let mut segments = path.split('/');
-        let repository = match (segments.next(), segments.next(), segments.next()) {
-            (Some("repos"), Some(owner), Some(name)) => Some((owner, name)),
-            _ => None,
-        };
-        let owner = path.strip_prefix("orgs/");
-        let owner = owner.and_then(|rest| rest.split('/').next());
-        let home = owner.or(self.home.as_deref());
-        let (installation, repository) = match (repository, home) {
-            (Some((owner, name)), _) => {
-                let id = self.installation_of(state, owner, Some(name)).await?;
-                (id, Some(name.to_owned()))
-            }
-            (None, Some(home)) => (self.installation_of(state, home, None).await?, None),
-            (None, None) => match self.configured(state) {
-                Some(id) => (id, None),
-                None => {
-                    return Err(invalid(format!(
-                        "{}.app.installation is needed for a search, and has to exist",
-                        self.client.section
-                    )));
-                }
-            },
-        };
+        let (installation, repository) = self.asked_for(path, state).await?;
         Ok(match purpose {
             Purpose::Read => Scope {
                 installation,
@@ -407,5 +390,35 @@ impl App {
                 permissions: WRITE,
             },
         })
+    }
+
+    /// Whose installation a request to `path` is for, and the name of its repository, if there is one.
+    async fn asked_for(
+        &self,
+        path: &str,
+        state: &mut State,
+    ) -> Result<(u64, Option<String>), TrackerError> {
+        let mut segments = path.split('/');
+        let repository = match (segments.next(), segments.next(), segments.next()) {
+            (Some("repos"), Some(owner), Some(name)) => Some((owner, name)),
+            _ => None,
+        };
+        let owner = path.strip_prefix("orgs/");
+        let owner = owner.and_then(|rest| rest.split('/').next());
+        let home = owner.or(self.home.as_deref());
+        match (repository, home) {
+            (Some((owner, name)), _) => {
+                let id = self.installation_of(state, owner, Some(name)).await?;
+                Ok((id, Some(name.to_owned())))
+            }
+            (None, Some(home)) => Ok((self.installation_of(state, home, None).await?, None)),
+            (None, None) => match self.configured(state) {
+                Some(id) => Ok((id, None)),
+                None => Err(invalid(format!(
+                    "{}.app.installation is needed for a search, and has to exist",
+                    self.client.section
+                ))),
+            },
+        }
     }
 }

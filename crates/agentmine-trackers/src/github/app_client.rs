@@ -1,9 +1,13 @@
 //! What a GitHub App asks as itself, with a token that its key signs, and the end of a token that it was given.
+//!
+//! While GitHub limits the App itself, nothing is asked for as the App; the tokens that it has go on to work.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::{GitHubApp, Secret};
 use agentmine_runtime::tls::Authority;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -28,6 +32,8 @@ pub(super) struct AppClient {
     key: AppKeyFile,
     base: Url,
     http: reqwest::Client,
+    /// Until when nothing is asked. The App's limits are not those of its installations.
+    closed_until: Mutex<Option<DateTime<Utc>>>,
 }
 
 impl AppClient {
@@ -49,6 +55,7 @@ impl AppClient {
             key,
             base: base.clone(),
             http: http_client(TrackerKind::GitHub, authority, limits)?,
+            closed_until: Mutex::default(),
         })
     }
 
@@ -59,6 +66,7 @@ impl AppClient {
         segments: &[&str],
         body: Option<&Value>,
     ) -> Result<T, TrackerError> {
+        self.check_limit()?;
         let jwt = self.jwt()?;
         let mut request = self
             .http
@@ -83,10 +91,9 @@ impl AppClient {
                 .map_err(|_| unavailable("its answer about the App has an unexpected form"));
         }
         if let Some(limited) = LIMITS.read(status, &headers, &answer, Utc::now()) {
-            return Err(TrackerError::RateLimited {
-                tracker: TrackerKind::GitHub,
-                until: limited.until,
-            });
+            let mut closed = self.closed_until();
+            *closed = closed.max(Some(limited.until));
+            return Err(limited_until(limited.until));
         }
         let message: Value = serde_json::from_slice(&answer).unwrap_or_default();
         let message = message["message"].as_str().unwrap_or("no message");
@@ -115,6 +122,18 @@ impl AppClient {
             status if status.is_client_error() => TrackerError::Refused { tracker, detail },
             _ => unavailable(detail),
         })
+    }
+
+    /// # Errors
+    /// If GitHub limits what the App itself asks for.
+    fn check_limit(&self) -> Result<(), TrackerError> {
+        let closed = self.closed_until().filter(|until| *until > Utc::now());
+        closed.map_or(Ok(()), |until| Err(limited_until(until)))
+    }
+
+    fn closed_until(&self) -> MutexGuard<'_, Option<DateTime<Utc>>> {
+        let closed = self.closed_until.lock();
+        closed.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hint(&self) -> String {
@@ -152,5 +171,12 @@ impl AppClient {
         if let Err(error) = sent {
             tracing::debug!(error = %error.without_url(), "a token could not be revoked; it expires within the hour");
         }
+    }
+}
+
+fn limited_until(until: DateTime<Utc>) -> TrackerError {
+    TrackerError::RateLimited {
+        tracker: TrackerKind::GitHub,
+        until,
     }
 }

@@ -18,8 +18,8 @@ use super::owners::Owners;
 use super::wire::{Event, Issue, Repo, SearchPage, person_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::{
-    Change, Dated, Faults, Found, KeptList, LabelChange, Labelled, Lists, Reply, Section, Since,
-    Trigger, Triggers, concerns_one,
+    Change, Dated, Faults, Found, Holder, KeptList, LabelChange, Labelled, Lists, Reply, Section,
+    Since, Trigger, Triggers, concerns_one,
 };
 use crate::item::{Candidate, LabelRequest};
 use crate::people::Requested;
@@ -28,6 +28,9 @@ use crate::people::Requested;
 pub(super) const AT_ONCE: usize = 8;
 /// So many unknown triggers in one repository are looked for in its own events first.
 const SEVERAL: usize = 2;
+
+/// What a repository came to, and whose limits it counts against.
+type Read = (Holder, Result<Vec<Dated>, TrackerError>);
 
 /// The repositories to scan.
 #[derive(Debug)]
@@ -87,18 +90,20 @@ impl Scan {
         for paths in paths.chunks(AT_ONCE) {
             let scans = paths
                 .iter()
-                .map(|path| self.scan_repository(api, path, label));
+                .map(|path| self.scan_unless_limited(api, path, label, &found));
             let scans = join_all(scans).await;
             for (path, repository) in paths.iter().zip(scans) {
-                found.add(path, repository)?;
+                add(&mut found, path, repository)?;
             }
             if found.doubts_the_server() {
                 api.ask_login().await?;
             }
         }
         if let Some(query) = &self.query {
-            let searched = self.search(api, query, label).await;
-            found.add("the search", searched)?;
+            let url = api.client.url(["search", "issues"]);
+            let search = self.search(api, query, label);
+            let (holder, searched) = api.unless_limited(url, &found, search).await;
+            found.add(holder, "the search", searched)?;
         }
         found.oldest_first()
     }
@@ -128,7 +133,8 @@ impl Scan {
     ) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Found::new(&self.faults);
         if self.is_configured(path) || self.organizations.contain(api, path, &mut found).await? {
-            found.add(path, self.scan_repository(api, path, label).await)?;
+            let repository = self.scan_unless_limited(api, path, label, &found).await;
+            add(&mut found, path, repository)?;
         }
         found.oldest_first()
     }
@@ -148,6 +154,22 @@ impl Scan {
         let asking = Asking::from(issue);
         let trigger = self.trigger(api, &asking.labelled(&item, label)).await?;
         Ok(Trigger::request(trigger))
+    }
+
+    async fn scan_unless_limited(
+        &self,
+        api: &Api,
+        path: &str,
+        label: &str,
+        found: &Found<'_>,
+    ) -> Read {
+        match api.repo_url(path, &[]) {
+            Ok(url) => {
+                let scan = self.scan_repository(api, path, label);
+                api.unless_limited(url, found, scan).await
+            }
+            Err(error) => (Holder::App, Err(error)),
+        }
     }
 
     async fn scan_repository(
@@ -365,6 +387,28 @@ impl Scan {
         let newest = changes.max_by_key(|change| change.id);
         Ok(self.triggers.decide(seen, newest))
     }
+}
+
+/// Adds what a repository came to. A limit is one fault of all the repositories of its owner.
+fn add(found: &mut Found<'_>, path: &str, (holder, repository): Read) -> Result<(), TrackerError> {
+    let owner = path.split('/').next().unwrap_or_default();
+    let of_owner = named_repositories(owner);
+    match repository {
+        Err(TrackerError::RateLimited { .. }) => found.add(holder, &of_owner, repository),
+        Err(_) => found.add(holder, path, repository),
+        Ok(_) => {
+            // Another one of the owner's may have met the limit meanwhile.
+            if found.limit_of(holder).is_none() {
+                found.readable(&of_owner);
+            }
+            found.add(holder, path, repository)
+        }
+    }
+}
+
+/// What the fault of an owner's limit is reported by.
+pub(super) fn named_repositories(owner: &str) -> String {
+    format!("repositories of {owner}")
 }
 
 /// What a scan keeps of an item that carries the label.

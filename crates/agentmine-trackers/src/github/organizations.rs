@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::api::{Api, Credentials, invalid, split_path};
+use super::candidates::named_repositories;
 use super::wire::Repo;
 use crate::error::TrackerError;
 use crate::forge::{Found, KeptList, Lists, Reply, concerns_one};
@@ -191,10 +192,13 @@ impl Organizations {
     }
 
     async fn list(&self, api: &Api, name: &str, found: &mut Found<'_>) -> Result<(), TrackerError> {
-        let listed = api.repositories_of(&self.lists, name).await;
+        let url = api.client.url(["orgs", name, "repos"]);
+        let list = api.repositories_of(&self.lists, name);
+        let (holder, listed) = api.unless_limited(url, found, list).await;
         let now = match listed {
             Ok(repos) => {
                 found.readable(&named(name));
+                found.readable(&named_repositories(name));
                 let at = Instant::now();
                 let paths = repos.iter().map(|repo| repo.full_name.clone()).collect();
                 repos.into_iter().for_each(|repo| api.learn(repo));
@@ -202,7 +206,7 @@ impl Organizations {
             }
             Err(error) => {
                 let is_gone = concerns_one(&error);
-                found.add(&named(name), Err(error))?;
+                found.add(holder, &named(name), Err(error))?;
                 if !is_gone {
                     // The server may be away for a moment: what was listed before is scanned.
                     return Ok(());

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::time::Instant;
 
-use super::api::{Api, ID_TTL};
+use super::api::{Api, Credentials, ID_TTL};
 use super::wire::Repo;
 use crate::error::TrackerError;
 use crate::forge::{Lists, concerns_one};
@@ -41,7 +41,8 @@ impl Owners {
                 Ok(repos) => repos.into_iter().for_each(|repo| api.learn(repo)),
                 Err(error)
                     if concerns_one(&error)
-                        || matches!(error, TrackerError::Unavailable { .. }) =>
+                        || matches!(error, TrackerError::Unavailable { .. })
+                        || is_of_an_installation(api, &error) =>
                 {
                     tracing::debug!(owner, %error, "its repositories are asked for one by one");
                 }
@@ -60,4 +61,10 @@ impl Owners {
         }
         due
     }
+}
+
+/// Whether it is a limit of one owner's installation of an App.
+fn is_of_an_installation(api: &Api, error: &TrackerError) -> bool {
+    matches!(error, TrackerError::RateLimited { .. })
+        && matches!(api.credentials, Credentials::App(_))
 }

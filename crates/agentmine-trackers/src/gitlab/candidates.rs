@@ -19,7 +19,8 @@ use super::lists::{Asking, LabelledLists, Listing, Projects};
 use super::wire::person_of;
 use crate::error::TrackerError;
 use crate::forge::{
-    Change, Dated, Faults, Found, LabelChange, Labelled, Section, Trigger, Triggers, concerns_one,
+    Change, Dated, Faults, Found, Holder, LabelChange, Labelled, Section, Trigger, Triggers,
+    concerns_one,
 };
 use crate::item::{Candidate, LabelRequest};
 use crate::people::Requested;
@@ -179,7 +180,7 @@ impl Scan {
             if all.iter().all(Result::is_ok) {
                 return all
                     .into_iter()
-                    .try_for_each(|one| found.add(namespace, one));
+                    .try_for_each(|one| found.add(Holder::Token, namespace, one));
             }
             for error in all.into_iter().filter_map(Result::err) {
                 match error {
@@ -378,7 +379,7 @@ async fn add(
     what: &str,
     listed: Result<Vec<Dated>, TrackerError>,
 ) -> Result<(), TrackerError> {
-    found.add(what, listed)?;
+    found.add(Holder::Token, what, listed)?;
     if found.doubts_the_server() {
         api.ask_user().await?;
     }
