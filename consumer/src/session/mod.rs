@@ -22,6 +22,7 @@ use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
 use agentmine_domain::{Phase, TaskLabel, TrackerKind, Usage};
 use agentmine_effects::{held_comment, work_comment};
 use agentmine_llm::Model;
+use agentmine_runtime::config::has_label;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
 use agentmine_trackers::{Item, TrackerError, objection_to_text};
@@ -372,7 +373,8 @@ async fn missing(ctx: &SessionContext, error: TrackerError) -> SessionError {
 /// Reports on the item that work has started.
 async fn announce(ctx: &SessionContext, item: &Item) -> Result<(), SessionError> {
     let labels = &ctx.deps.config.labels;
-    if !item.labels.contains(&labels.processing) || item.labels.contains(&labels.request) {
+    let shows = |name: &str| has_label(&item.labels, name);
+    if !shows(&labels.processing) || shows(&labels.request) {
         let label = || ctx.effects.label(TaskLabel::Processing);
         ctx.heartbeat.patiently(label).await?;
     }

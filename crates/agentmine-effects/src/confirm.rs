@@ -6,6 +6,7 @@
 //! Accepted: a person who removes the label of an end within that time sees it return once.
 
 use agentmine_domain::{EffectKey, ItemKind, Task, TaskLabel, TaskState};
+use agentmine_runtime::config::has_label;
 use agentmine_store::EffectState;
 use agentmine_trackers::Comment;
 use serde_json::Value;
@@ -60,7 +61,7 @@ impl Effects {
             return Ok(());
         }
         let item = self.tracker.item(&self.task.item).await?;
-        let is_requested = item.labels.contains(&self.labels.request);
+        let is_requested = has_label(&item.labels, &self.labels.request);
         let is_left = is_requested && self.request_is_answered(label).await?;
         let asks_again = is_requested && !is_left;
         if !asks_again && (is_left || !self.is_shown(label, &item.labels)) {

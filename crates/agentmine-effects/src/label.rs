@@ -3,7 +3,7 @@
 use std::slice::from_ref;
 
 use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
-use agentmine_runtime::config::{Labels, has_label};
+use agentmine_runtime::config::{Labels, has_label, same_label};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::EffectState;
 use agentmine_trackers::{LabelRequest, TrackerError};
@@ -161,7 +161,8 @@ impl Effects {
         // Names from before a change of the configuration too.
         let earlier = self.store.label_names(self.task.id).await?;
         let current = self.labels.entries().map(|(_, name)| name);
-        let earlier = earlier.iter().filter(|name| !current.contains(name));
+        let is_current = |name: &str| current.iter().any(|own| same_label(own, name));
+        let earlier = earlier.iter().filter(|name| !is_current(name));
         let remove: Vec<String> = current
             .into_iter()
             .filter(|name| *name != add && (*name != request || answered))

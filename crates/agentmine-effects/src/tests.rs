@@ -7,7 +7,7 @@ use agentmine_domain::{
     EndState, ItemKind, ItemRef, NewTask, Priority, RepositoryRef, TaskId, TaskLabel, TaskNumber,
     TrackerKind, WorkerId,
 };
-use agentmine_runtime::config::{Secret, StoreConfig};
+use agentmine_runtime::config::{Secret, StoreConfig, has_label};
 use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
 use agentmine_trackers::{
     Candidate, Comment, CommentKind, Item, LabelRequest, Marker, NewPullRequest, Person,
@@ -93,7 +93,7 @@ impl Tracker for FakeTracker {
 
     async fn label_request(&self, _: &ItemRef, label: &str) -> Result<LabelRequest, TrackerError> {
         let forge = self.forge();
-        Ok(match forge.labels.iter().any(|own| own == label) {
+        Ok(match has_label(&forge.labels, label) {
             true => LabelRequest::By {
                 trigger: forge.trigger.clone(),
                 since: forge.since,
@@ -150,10 +150,10 @@ impl Tracker for FakeTracker {
             slow.may_go_on.notified().await;
         }
         let mut forge = self.write(permit)?;
-        forge
-            .labels
-            .retain(|label| !remove.contains(label) && !add.contains(label));
+        // As GitHub: names that differ by case alone are one label, and a removal comes after the additions.
+        forge.labels.retain(|label| !has_label(add, label));
         forge.labels.extend_from_slice(add);
+        forge.labels.retain(|label| !has_label(remove, label));
         Ok(())
     }
 
@@ -884,6 +884,36 @@ async fn a_label_under_an_earlier_name_is_replaced_too() {
     let effects = world.relabelled(labels).await;
     effects.label(TaskLabel::Stopped).await.unwrap();
     assert_eq!(world.labels(), ["bug", "robot stopped"]);
+}
+
+/// The former name and the one that is written are one label on GitHub.
+#[tokio::test]
+async fn a_label_whose_name_changed_by_case_alone_stays_on_the_item() {
+    let world = World::new().await;
+    let former = Labels {
+        processing: "Coding Agent Processing".into(),
+        ..Labels::default()
+    };
+    let before = world.relabelled(former).await;
+    before.label_queued().await.unwrap();
+    let now = world.reconciler().await;
+    now.label_answered().await.unwrap();
+    assert_eq!(world.labels(), ["bug", &Labels::default().processing]);
+}
+
+/// GitHub shows a label by the name that it was made with.
+#[tokio::test]
+async fn a_request_is_seen_whatever_the_case_of_its_label_is() {
+    let labels = Labels::default();
+    let world = World::new().await;
+    world.end(finish(EndState::Stopped, "enough")).await;
+    world.report_end().await.unwrap();
+    let requested = vec!["bug".into(), labels.request.to_uppercase()];
+    world.tracker.forge().labels = requested.clone();
+    world.tracker.forge().trigger = "event-2".into();
+    let effects = world.reconciler().await;
+    effects.put_right(TaskLabel::Stopped).await.unwrap();
+    assert_eq!(world.labels(), requested, "it asks for work again");
 }
 
 #[tokio::test]
