@@ -257,12 +257,27 @@ impl Client {
         what: &str,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<Vec<T>, TrackerError> {
-        let mut pages = Order::new(first, what);
         let mut all = Vec::new();
-        while let Some(reply) = pages.read(self, &self.attempts()).await? {
-            all.extend(items(&reply)?);
-        }
+        let take = |reply: &Reply| {
+            all.extend(items(reply)?);
+            Ok(())
+        };
+        self.take_pages(first, what, take).await?;
         Ok(all)
+    }
+
+    /// All pages, each taken as soon as it is read.
+    pub(crate) async fn take_pages(
+        &self,
+        first: Url,
+        what: &str,
+        mut take: impl FnMut(&Reply) -> Result<(), TrackerError>,
+    ) -> Result<(), TrackerError> {
+        let mut pages = Order::new(first, what);
+        while let Some(reply) = pages.read(self, &self.attempts()).await? {
+            take(&reply)?;
+        }
+        Ok(())
     }
 
     /// All pages of a long list, one after the other. None is kept: their addresses are others each time.

@@ -214,11 +214,7 @@ impl<'a> Found<'a> {
                 self.faults.end(what);
                 self.read = true;
                 self.unavailable_in_a_row = 0;
-                for dated in more {
-                    if self.keys.insert(dated.candidate.item.key()) {
-                        self.candidates.push(dated);
-                    }
-                }
+                self.keep(more);
                 return Ok(());
             }
             Err(error) => error,
@@ -242,9 +238,24 @@ impl<'a> Found<'a> {
             | TrackerError::Confidential { .. }
             | TrackerError::Invalid { .. } => self.unavailable_in_a_row = 0,
         }
+        self.leave_out(what, error);
+        Ok(())
+    }
+
+    /// Adds what was read, whatever becomes of the rest.
+    pub(crate) fn keep(&mut self, more: Vec<Dated>) {
+        self.read |= !more.is_empty();
+        for dated in more {
+            if self.keys.insert(dated.candidate.item.key()) {
+                self.candidates.push(dated);
+            }
+        }
+    }
+
+    /// Reports what cannot be read, and goes on.
+    pub(crate) fn leave_out(&mut self, what: &str, error: TrackerError) {
         self.faults.begin(what, &error);
         self.first_error.get_or_insert(error);
-        Ok(())
     }
 
     /// Until when the limits of a holder allow no request, as far as this scan has met them.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::api::{Api, ID_TTL, REPO_TTL, invalid, split_path};
 use super::organizations::Organizations;
 use super::owners::Owners;
-use super::wire::{Event, Issue, Repo, SearchPage, person_of, same_label};
+use super::wire::{Event, Issue, Repo, person_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::{
     Change, Dated, Faults, Found, Holder, KeptList, LabelChange, Labelled, Lists, Reply, Section,
@@ -100,10 +100,7 @@ impl Scan {
             }
         }
         if let Some(query) = &self.query {
-            let url = api.client.url(["search", "issues"]);
-            let search = self.search(api, query, label);
-            let (holder, searched) = api.unless_limited(url, &found, search).await;
-            found.add(holder, "the search", searched)?;
+            self.add_searched(api, query, label, &mut found).await?;
         }
         found.oldest_first()
     }
@@ -270,70 +267,7 @@ impl Scan {
         Ok(newest)
     }
 
-    async fn search(
-        &self,
-        api: &Api,
-        query: &str,
-        label: &str,
-    ) -> Result<Vec<Dated>, TrackerError> {
-        let mut found = Vec::new();
-        // Newer versions of the API refuse a search without one of the two.
-        for kind in ["is:issue", "is:pull-request"] {
-            for issue in self.search_kind(api, kind, query, label).await? {
-                let Some(path) = issue.repo_path() else {
-                    tracing::warn!(
-                        number = issue.number,
-                        "a search result is skipped: it names no repository"
-                    );
-                    continue;
-                };
-                let repo = match api.repo_at(&path).await {
-                    Ok(repo) => repo,
-                    Err(error) if concerns_one(&error) => {
-                        tracing::warn!(repository = %path, %error, "a search result is skipped");
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                };
-                if issue.asks_by(label) {
-                    let item = Asking::from(issue);
-                    found.extend(self.candidate(api, &repo, &item, label, None).await?);
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    async fn search_kind(
-        &self,
-        api: &Api,
-        kind: &str,
-        query: &str,
-        label: &str,
-    ) -> Result<Vec<Issue>, TrackerError> {
-        let quoted = label.replace('\\', "\\\\").replace('"', "\\\"");
-        let mut url = api.client.url(["search", "issues"]);
-        url.query_pairs_mut()
-            .append_pair("q", &format!("is:open {kind} label:\"{quoted}\" {query}"))
-            .append_pair("sort", "created")
-            .append_pair("order", "asc")
-            .append_pair("per_page", "100");
-        let items = api
-            .client
-            .pages(url, "search", |reply| {
-                let page: SearchPage = reply.json()?;
-                if page.incomplete_results {
-                    tracing::warn!(
-                        "GitHub's search result is incomplete; the next scan searches again"
-                    );
-                }
-                Ok(page.items)
-            })
-            .await?;
-        Ok(api.client.fitting(items, "search"))
-    }
-
-    async fn candidate(
+    pub(super) async fn candidate(
         &self,
         api: &Api,
         repo: &Repo,
@@ -413,7 +347,7 @@ pub(super) fn named_repositories(owner: &str) -> String {
 
 /// What a scan keeps of an item that carries the label.
 #[derive(Debug)]
-struct Asking {
+pub(super) struct Asking {
     id: u64,
     number: u64,
     kind: ItemKind,

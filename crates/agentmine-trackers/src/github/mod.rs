@@ -25,6 +25,7 @@ mod pulls;
 mod recent;
 mod reviews;
 mod rounds;
+mod search;
 mod waits;
 mod who;
 mod wire;

@@ -30,11 +30,15 @@ fn tracker(server: &MockServer) -> GitHubTracker {
 }
 
 fn tracker_of(api: &str, repositories: &[&str]) -> GitHubTracker {
+    tracker_with(api, repositories, None)
+}
+
+fn tracker_with(api: &str, repositories: &[&str], query: Option<&str>) -> GitHubTracker {
     let config = GitHub {
         api_url: Url::parse(api).unwrap(),
         token: Some(Secret::new(TOKEN)),
         repositories: repositories.iter().map(ToString::to_string).collect(),
-        query: None,
+        query: query.map(str::to_owned),
         ..GitHub::default()
     };
     let limits = RequestLimits {
@@ -485,6 +489,39 @@ async fn what_concerns_one_repository_or_item_skips_nothing_else() {
     let error = only.candidates(LABEL).await.unwrap_err();
     assert!(matches!(error, TrackerError::Forbidden { .. }), "{error}");
     assert!(error.to_string().contains("SAML"), "{error}");
+}
+
+/// The limit ends the search for pull requests; the issues were found before.
+#[tokio::test]
+async fn what_was_read_before_the_search_is_limited_is_used() {
+    let server = with_repo().await;
+    let listed = json!([issue(&server, 1, "2026-01-01T00:00:00Z")]);
+    on(&server, "GET", "/repos/octo/demo/issues", ok(listed)).await;
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    for number in [1, 2] {
+        let at = format!("/repos/octo/demo/issues/{number}/events");
+        on(&server, "GET", &at, ok(event.clone())).await;
+    }
+    let limited = ResponseTemplate::new(403)
+        .insert_header("retry-after", "600")
+        .set_body_json(json!({ "message": "You have exceeded a secondary rate limit." }));
+    let searched = json!({ "items": [issue(&server, 2, "2026-01-01T00:00:00Z")] });
+    let first = Mock::given(path("/search/issues")).respond_with(ok(searched));
+    let first = first.up_to_n_times(1).with_priority(1);
+    first.mount(&server).await;
+    on(&server, "GET", "/search/issues", limited).await;
+    let tracker = tracker_with(&server.uri(), &["octo/demo"], Some("org:octo"));
+    let found = tracker.candidates(LABEL).await.unwrap();
+    let numbers: Vec<u64> = found.iter().map(|it| it.item.number).collect();
+    assert_eq!(numbers, [1, 2]);
+    let skipped = tracker.skipped();
+    assert_eq!(skipped.len(), 1);
+    assert_eq!(skipped[0].what, "the search");
+    let reason = &skipped[0].reason;
+    assert!(
+        reason.contains("limits the rate of requests until"),
+        "{reason}"
+    );
 }
 
 /// 403, 404, 5xx, broken JSON and a list that is none, each in a repository of its own beside a sound one.
