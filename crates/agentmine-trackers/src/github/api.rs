@@ -4,7 +4,7 @@
 //! repository under an old name is not taken for the old one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
@@ -12,7 +12,6 @@ use agentmine_runtime::config::{GitHub, Secret};
 use agentmine_runtime::tls::Authority;
 use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use url::Url;
 
@@ -21,7 +20,7 @@ use super::graphql::VIEWER;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
 use crate::forge::{
-    Call, Client, Dialect, Found, Holder, Known, LimitRules, RequestLimits, Section,
+    Call, Client, Dialect, Found, Holder, Known, LimitRules, OwnAccount, RequestLimits, Section,
 };
 use crate::name::web_root;
 use crate::people::Admission;
@@ -58,9 +57,7 @@ pub(super) struct Api {
     pub(super) credentials: Credentials,
     pub(super) authority: Option<Authority>,
     former_logins: Vec<String>,
-    login: OnceCell<String>,
-    /// Names that the account got since, as it is renamed.
-    later_logins: Mutex<Vec<String>>,
+    login: OwnAccount<String>,
     repos: Mutex<HashMap<String, (Instant, Repo)>>,
     pub(super) admissions: Known<Admission>,
     /// The members of teams.
@@ -97,8 +94,7 @@ impl Api {
             credentials,
             authority,
             former_logins: config.former_logins.clone(),
-            login: OnceCell::new(),
-            later_logins: Mutex::default(),
+            login: OwnAccount::default(),
             repos: Mutex::default(),
             admissions: Known::default(),
             teams: Known::default(),
@@ -228,34 +224,24 @@ impl Api {
         })
     }
 
-    pub(super) async fn own_login(&self) -> Result<&str, TrackerError> {
-        let login = self.login.get_or_try_init(|| self.ask_login()).await?;
-        Ok(login)
+    /// Our login name, as it is now.
+    pub(super) async fn own_login(&self) -> Result<String, TrackerError> {
+        self.login.get(self.ask_login()).await
     }
 
-    /// Whether this is our login name, or was.
+    /// Whether this is our login name, or one that the configuration names as a former one.
     pub(super) fn is_ours(&self, login: &str, own: &str) -> bool {
         let is_it = |ours: &str| ours.eq_ignore_ascii_case(login);
         let mut former = self.former_logins.iter();
-        is_it(own)
-            || former.any(|ours| is_it(ours))
-            || self.later_logins().iter().any(|ours| is_it(ours))
+        is_it(own) || former.any(|ours| is_it(ours))
     }
 
     /// Learns the name under which something was just written. After a rename GitHub shows the new one on all that was written
     /// before, too.
-    pub(super) async fn wrote_as(&self, login: &str) -> Result<(), TrackerError> {
-        let own = self.own_login().await?;
-        if !login.is_empty() && !self.is_ours(login, own) {
-            tracing::info!(from = own, to = login, "our account was renamed");
-            self.later_logins().push(login.to_owned());
+    pub(super) async fn wrote_as(&self, login: &str) {
+        if !login.is_empty() {
+            self.login.learn(login.to_owned()).await;
         }
-        Ok(())
-    }
-
-    fn later_logins(&self) -> MutexGuard<'_, Vec<String>> {
-        let names = self.later_logins.lock();
-        names.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) async fn ask_login(&self) -> Result<String, TrackerError> {

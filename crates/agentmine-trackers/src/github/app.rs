@@ -46,7 +46,6 @@ pub(crate) struct App {
 
 #[derive(Debug, Default)]
 struct State {
-    login: Option<String>,
     installations: HashMap<String, u64>,
     tokens: HashMap<Scope, Minted>,
     /// The configured installation, once it does not exist any more.
@@ -112,14 +111,10 @@ impl App {
         })
     }
 
-    /// The login name under which the App writes.
+    /// The login name under which the App writes, asked for anew.
     pub(super) async fn login(&self) -> Result<String, TrackerError> {
-        let mut state = self.state.lock().await;
-        if let Some(login) = &state.login {
-            return Ok(login.clone());
-        }
         let app: AppAnswer = self.client.ask(Method::GET, &["app"], None).await?;
-        Ok(state.login.insert(format!("{}[bot]", app.slug)).clone())
+        Ok(format!("{}[bot]", app.slug))
     }
 
     /// A token for git and one repository. It is replaced while somebody holds it, and revoked afterwards.

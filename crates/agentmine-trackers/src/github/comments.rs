@@ -69,7 +69,7 @@ impl Api {
                 let author = comment.user.map_or_else(Person::ghost, wire::person_of);
                 Comment {
                     id: comment.id.to_string(),
-                    ours: self.is_ours(&author.login, login),
+                    ours: self.is_ours(&author.login, &login),
                     author,
                     kind: CommentKind::Plain,
                     body: comment.body.unwrap_or_default(),
@@ -98,7 +98,7 @@ impl CommentThread for Thread<'_> {
             Err(fault) => return Ok(Written::Look(fault)),
         };
         if let Some(author) = comment.user.map(wire::person_of) {
-            self.api.wrote_as(&author.login).await?;
+            self.api.wrote_as(&author.login).await;
         }
         Ok(Written::Yes(comment.id.to_string()))
     }

@@ -75,7 +75,7 @@ impl IssueList for Issues<'_> {
             for issue in page {
                 let carries = issue.body.as_ref().is_some_and(|it| it.contains(marker));
                 let is_issue = issue.pull_request.is_none();
-                if carries && is_issue && api.is_ours(&login_of(issue.user), login) {
+                if carries && is_issue && api.is_ours(&login_of(issue.user), &login) {
                     first = Some(first.map_or(issue.number, |it: u64| it.min(issue.number)));
                 }
             }

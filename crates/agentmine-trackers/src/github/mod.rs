@@ -135,7 +135,7 @@ forge_tracker! { GitHubTracker {
 
     async fn is_us(&self, person: &Person) -> Result<bool, TrackerError> {
         let own = self.api.own_login().await?;
-        Ok(self.api.is_ours(&person.login, own))
+        Ok(self.api.is_ours(&person.login, &own))
     }
 
     async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
@@ -152,7 +152,7 @@ forge_tracker! { GitHubTracker {
     }
 
     async fn own_login(&self) -> Result<String, TrackerError> {
-        Ok(self.api.own_login().await?.to_owned())
+        self.api.own_login().await
     }
 
     async fn close(&self) {

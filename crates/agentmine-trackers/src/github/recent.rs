@@ -85,7 +85,7 @@ impl Api {
                 .fitting::<Listed>(reply.json::<Vec<Value>>()?, &what);
             let recent = found
                 .into_iter()
-                .filter_map(|it| self.recent(it, of, login));
+                .filter_map(|it| self.recent(it, of, &login));
             Ok(recent.collect())
         };
         let (found, since) = self.client.kept_first(kept, list, commands).await?;

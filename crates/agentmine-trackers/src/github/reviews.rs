@@ -105,7 +105,7 @@ impl Api {
     /// Reviews and comments on lines; `item` is a pull request with its repository's current path.
     pub(super) async fn reviews(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError> {
         let login = self.own_login().await?;
-        let is_ours = |author: &Person| self.is_ours(&author.login, login);
+        let is_ours = |author: &Person| self.is_ours(&author.login, &login);
         let reviews: Vec<Review> = self.of_pull(item, "reviews").await?;
         let lines: Vec<LineComment> = self.of_pull(item, "comments").await?;
         let reviews = reviews.into_iter().filter_map(|review| {

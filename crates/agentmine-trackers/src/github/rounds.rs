@@ -148,7 +148,7 @@ impl Api {
             thread.comments.push(comment.id.to_string());
             let author = comment.user.map_or_else(Person::ghost, wire::person_of);
             let body = comment.body.unwrap_or_default();
-            thread.answered = self.is_ours(&author.login, login) && body.contains(FLEET_MARKER);
+            thread.answered = self.is_ours(&author.login, &login) && body.contains(FLEET_MARKER);
         }
         Ok(threads.into_values().collect())
     }
@@ -271,7 +271,7 @@ impl CommentThread for Replies<'_> {
             let author = reply.user.map_or_else(Person::ghost, wire::person_of);
             Comment {
                 id: reply.id.to_string(),
-                ours: self.api.is_ours(&author.login, login),
+                ours: self.api.is_ours(&author.login, &login),
                 author,
                 kind: CommentKind::OnLine {
                     path: reply.path,

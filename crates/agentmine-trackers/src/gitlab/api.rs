@@ -11,13 +11,12 @@ use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitLab, Secret};
 use agentmine_runtime::tls::Authority;
 use http::header::{HeaderMap, HeaderValue};
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use url::Url;
 
 use super::wire::{Project, User};
 use crate::error::TrackerError;
-use crate::forge::{Call, Client, Dialect, Known, LimitRules, RequestLimits, Section};
+use crate::forge::{Call, Client, Dialect, Known, LimitRules, OwnAccount, RequestLimits, Section};
 use crate::name::web_root;
 use crate::people::{Admission, Person};
 
@@ -43,7 +42,7 @@ pub(super) struct Api {
     pub(super) authority: Option<Authority>,
     pub(super) token: Secret,
     pub(super) former_logins: Vec<String>,
-    user: OnceCell<User>,
+    user: OwnAccount<User>,
     projects: Mutex<HashMap<String, (Instant, Project)>>,
     pub(super) admissions: Known<Admission>,
     pub(super) section: Section,
@@ -87,7 +86,7 @@ impl Api {
             token,
             former_logins: config.former_logins.clone(),
             authority,
-            user: OnceCell::new(),
+            user: OwnAccount::default(),
             projects: Mutex::default(),
             admissions: Known::default(),
             section,
@@ -150,8 +149,8 @@ impl Api {
     }
 
     /// Who the token belongs to.
-    pub(super) async fn me(&self) -> Result<&User, TrackerError> {
-        self.user.get_or_try_init(|| self.ask_user()).await
+    pub(super) async fn me(&self) -> Result<User, TrackerError> {
+        self.user.get(self.ask_user()).await
     }
 
     /// Whether this user was ours before.

@@ -140,7 +140,7 @@ forge_tracker! { GitLabTracker {
     }
 
     async fn own_login(&self) -> Result<String, TrackerError> {
-        Ok(self.api.me().await?.username.clone())
+        Ok(self.api.me().await?.username)
     }
 
     async fn access(&self) -> Result<Access, TrackerError> {

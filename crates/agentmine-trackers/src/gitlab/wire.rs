@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::people::Person;
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct User {
     pub(super) id: u64,
     pub(super) username: String,
