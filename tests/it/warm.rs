@@ -249,3 +249,42 @@ async fn the_pool_is_filled_again_when_the_engine_is_back() {
     consumer.drain().await;
     assert_eq!(rig.spares(On::Docker, &[pid]).await, BTreeSet::new());
 }
+
+/// The pages of a process's own program that are mapped, in KiB.
+fn mapped_program(pid: u32) -> u64 {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let program = program.to_string_lossy().into_owned();
+    let mappings = std::fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let (mut is_program, mut sum) = (false, 0);
+    for line in mappings.lines() {
+        match line.strip_prefix("Rss:") {
+            Some(size) if is_program => {
+                sum += size.trim_end_matches("kB").trim().parse::<u64>().unwrap();
+            }
+            // The line that begins a mapping; those of its figures have a name and a colon first.
+            None if !line.split(' ').next().unwrap().ends_with(':') => {
+                is_program = line.ends_with(&program);
+            }
+            Some(_) | None => {}
+        }
+    }
+    sum
+}
+
+#[tokio::test]
+async fn an_idle_consumer_does_not_hold_the_code_of_its_start() {
+    let mut rig = Rig::with_pools(On::Jail).await;
+    let consumer = rig.warm_consumer(None).await;
+    let (mut most, begun) = (0, Instant::now());
+    loop {
+        let now = mapped_program(consumer.process.pid());
+        most = most.max(now);
+        if now < most * 2 / 3 {
+            break;
+        }
+        let late = begun.elapsed() > PATIENCE;
+        assert!(!late, "{now} KiB of {most}:\n{}", consumer.process.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    consumer.drain().await;
+}
