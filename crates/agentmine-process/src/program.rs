@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 ///
 /// The kernel maps sixteen pages around each one that is used, and keeps them mapped. A start passes once through code
 /// that is hardly used again, which is most of what a waiting process holds. What is used again is mapped again from
-/// the kernel's cache of the file, at about a microsecond for sixteen pages; what is not, the kernel can use otherwise.
+/// the kernel's cache of the file, at about three microseconds for sixteen pages; what is not, the kernel can use otherwise.
 pub fn unmap_unused_program() {
     // SAFETY: the function is called during this call, with what it expects.
     unsafe { libc::dl_iterate_phdr(Some(unmap_segments), std::ptr::null_mut()) };
