@@ -26,22 +26,15 @@ pub(crate) fn given(name: &str, args: &[Value], stdin: &Value) -> Vec<Given> {
     let Some(&[_, values, flags, options, how]) = find(name).or_else(code) else {
         return Vec::new();
     };
-    let scripts = |scripts: Vec<Value>| scripts.into_iter().map(Given::Script).collect();
-    let mut given: Vec<Given> = scripts(option_values(options, args));
+    let mut given = scripts(option_values(options, args));
     given.extend(match how {
-        "shell" => scripts(shell(args, stdin).into_iter().collect()),
+        "shell" => scripts(shell(args, stdin)),
         "code" => texts(args.iter().chain([stdin])),
         "exec" => executed(args),
-        "script" => scripts(
-            args.iter()
-                .find(|arg| arg.text != "--")
-                .cloned()
-                .into_iter()
-                .collect(),
-        ),
+        "script" => scripts(args.iter().find(|arg| arg.text != "--").cloned()),
         "aliases" => scripts(aliases(args)),
         "settings" => settings(args),
-        "stdin" if args.first().is_some_and(is_standard_input) => scripts(vec![stdin.clone()]),
+        "stdin" if args.first().is_some_and(is_standard_input) => scripts([stdin.clone()]),
         "anywhere" => vec![Given::Anywhere(args.to_vec())],
         _ => match how.strip_prefix("input ") {
             Some(how) => Options { values, flags }.command(name, how, &with_input(args)),
@@ -49,6 +42,10 @@ pub(crate) fn given(name: &str, args: &[Value], stdin: &Value) -> Vec<Given> {
         },
     });
     given
+}
+
+fn scripts(values: impl IntoIterator<Item = Value>) -> Vec<Given> {
+    values.into_iter().map(Given::Script).collect()
 }
 
 /// The script that a shell runs: `sh -c script`, or its standard input.
@@ -136,12 +133,11 @@ fn settings(args: &[Value]) -> Vec<Given> {
 }
 
 /// The scripts of aliases. What an alias does to later words is not followed, so each adds an unknown one.
-fn aliases(args: &[Value]) -> Vec<Value> {
-    let pairs = args
+fn aliases(args: &[Value]) -> impl Iterator<Item = Value> {
+    let scripts = args
         .iter()
-        .filter_map(|arg| Some((arg, arg.text.split_once('=')?.1)));
-    let scripts = pairs.map(|(arg, script)| [arg.with(script), Value::unknown()]);
-    scripts.flatten().collect()
+        .filter_map(|arg| Some(arg.with(arg.text.split_once('=')?.1)));
+    scripts.flat_map(|script| [script, Value::unknown()])
 }
 
 /// The values of the options that are scripts.
