@@ -83,7 +83,7 @@ impl ShellPolicy {
     pub fn judge(&self, command: ShellCommand<'_>) -> ShellVerdict {
         let judged = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(STACK);
-            let judging = thread.spawn_scoped(scope, || Judge::new(self).command(command));
+            let judging = thread.spawn_scoped(scope, || Judge::judge(self, command));
             judging.ok().and_then(|judging| judging.join().ok())
         });
         judged.unwrap_or_else(|| self.undecided(unclear(Unclear("the parser failed"))))
@@ -95,18 +95,15 @@ impl ShellPolicy {
             return rule.refusal(name);
         }
         let allow = Rule::find(&self.allow, name, args).map(Rule::specificity);
-        match Rule::find(&self.ask, name, args) {
-            Some(rule) if allow.is_none_or(|words| words <= rule.specificity()) => rule.question(),
-            Some(_) => ShellVerdict::Allow,
+        let asks = |rule: &&Rule| allow.is_none_or(|words| words <= rule.specificity());
+        match Rule::find(&self.ask, name, args).filter(asks) {
+            Some(rule) => rule.question(),
             None if allow.is_some() => ShellVerdict::Allow,
-            None => match self.builtin {
-                BuiltinRules::Apply => builtin::judge(name, args),
-                BuiltinRules::Ignore => ShellVerdict::Allow,
-            },
+            None => self.undecided(builtin::judge(name, args)),
         }
     }
 
-    /// The verdict of no rule, but of what cannot be known or parsed.
+    /// The verdict of no rule of the operator, but of a built-in one, or of what cannot be known or parsed.
     fn undecided(&self, verdict: ShellVerdict) -> ShellVerdict {
         match self.builtin {
             BuiltinRules::Apply => verdict,
@@ -151,25 +148,22 @@ struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    fn new(policy: &'a ShellPolicy) -> Self {
-        Self {
+    fn judge(policy: &'a ShellPolicy, command: ShellCommand<'_>) -> ShellVerdict {
+        let mut judge = Self {
             policy,
             depth: 0,
             left: MAX_EFFORT,
             verdict: ShellVerdict::Allow,
-        }
-    }
-
-    fn command(mut self, command: ShellCommand<'_>) -> ShellVerdict {
+        };
         match command {
-            ShellCommand::Script(text) => self.script(text),
+            ShellCommand::Script(text) => judge.script(text),
             ShellCommand::Program { name, args } => {
                 let words = std::iter::once(name).chain(args.iter().map(String::as_str));
                 let argv: Vec<Value> = words.map(Value::known).collect();
-                self.argv(&argv, &Value::unknown());
+                judge.argv(&argv, &Value::unknown());
             }
         }
-        self.verdict
+        judge.verdict
     }
 
     fn add(&mut self, verdict: ShellVerdict) {
