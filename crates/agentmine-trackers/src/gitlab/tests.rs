@@ -363,11 +363,59 @@ async fn changes_are_asked_for_by_the_servers_clock() {
     for _ in 0..2 {
         tracker.candidates(LABEL).await.unwrap();
     }
+    assert_eq!(since(&server).await, ["2026-01-01T09:55:00Z"; 2]);
+}
+
+/// The times since when changes were asked for.
+async fn since(server: &MockServer) -> Vec<String> {
     let requests = server.received_requests().await.unwrap();
     let since = requests.iter().flat_map(|it| it.url.query_pairs());
     let since = since.filter(|(key, _)| key == "updated_after");
-    let since: Vec<String> = since.map(|(_, value)| value.into_owned()).collect();
-    assert_eq!(since, ["2026-01-01T09:55:00Z"; 2]);
+    since.map(|(_, value)| value.into_owned()).collect()
+}
+
+/// A list of a single page is read whole each time.
+#[tokio::test]
+async fn changes_of_own_merge_requests_are_asked_for_by_the_servers_clock() {
+    let server = MockServer::start().await;
+    let empty = ok(json!([])).insert_header("date", "Thu, 01 Jan 2026 10:00:00 GMT");
+    let next = format!(
+        "<{}/api/v4/merge_requests?page=2>; rel=\"next\"",
+        server.uri()
+    );
+    let first = empty.clone().insert_header("link", next.as_str());
+    let second = Mock::given(path("/api/v4/merge_requests")).and(query_param("page", "2"));
+    let second = second.respond_with(empty).with_priority(1);
+    second.mount(&server).await;
+    on(&server, "GET", "/merge_requests", first).await;
+    let tracker = tracker(&server);
+    for _ in 0..2 {
+        tracker.open_pulls(&[item(&server)]).await.unwrap();
+    }
+    assert_eq!(since(&server).await, ["2026-01-01T09:55:00Z"]);
+}
+
+#[tokio::test]
+async fn what_is_new_in_a_group_is_asked_for_by_the_servers_clock() {
+    let server = MockServer::start().await;
+    for list in ["issues", "merge_requests"] {
+        let empty = ok(json!([])).insert_header("date", "Thu, 01 Jan 2026 10:00:00 GMT");
+        on(&server, "GET", &format!("/groups/group/{list}"), empty).await;
+    }
+    let tracker = tracker_of(&server, &[], &["group"]);
+    let places: Vec<ItemRef> = ["1", "2", "3"]
+        .map(|id| ItemRef {
+            repo_id: id.into(),
+            repo_path: format!("group/p{id}"),
+            ..item(&server)
+        })
+        .into();
+    for expected in [3, 0, 0] {
+        let news = tracker.with_news(places.clone()).await.unwrap();
+        assert_eq!(news.len(), expected);
+    }
+    // The first list is asked for by our clock: nothing is known of the server's.
+    assert_eq!(since(&server).await[2..], ["2026-01-01T09:55:00Z"; 2]);
 }
 
 #[tokio::test]
