@@ -1,5 +1,5 @@
 //! Background work beside the slots: the outbox relay, the sweep, reports, stale sandboxes, abandoned folders,
-//! dead letters, unused code.
+//! dead letters.
 //!
 //! Each job is an idempotent reconciler: it takes no input, acts on the current state, and may run in
 //! any number of processes at once.
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use agentmine_effects::announce;
 use agentmine_git::remove_abandoned_folders;
-use agentmine_process::unmap_unused_program;
 use agentmine_runtime::liveness::MainLoop;
 use agentmine_sandbox::{remove_stale, show_stale};
 use agentmine_store::SweepPolicy;
@@ -34,8 +33,6 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
-/// How often code that is not used any more is unmapped. What is used again costs a fraction of a millisecond.
-const UNMAP_EVERY: Duration = Duration::from_secs(10);
 
 /// The running background work.
 pub(crate) struct Background {
@@ -93,7 +90,6 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
         stop.clone(),
         handle_dead_letters,
     ));
-    tasks.spawn(every(UNMAP_EVERY, Arc::clone(deps), stop.clone(), unmap));
     Background { tasks, stop }
 }
 
@@ -218,11 +214,6 @@ async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
         Ok(left) => show_stale(deps.config.command_executor.backend, left),
         Err(error) => tracing::debug!(%error, "sandboxes cannot be listed"),
     }
-}
-
-/// A consumer that waits does not hold what its start and its last task needed.
-async fn unmap(_: Arc<ConsumerDeps>) {
-    unmap_unused_program();
 }
 
 /// Removes the temporary git folders of workers of this machine that have died.

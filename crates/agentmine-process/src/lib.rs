@@ -12,7 +12,6 @@ mod excerpt;
 mod family;
 mod head_tail;
 mod process;
-mod program;
 mod spawner;
 mod tail;
 
@@ -23,6 +22,5 @@ pub use process::{
     Process, become_subreaper, children, descendants, die_with_parent, exit_handle,
     kill_all_descendants, reap, signal_group,
 };
-pub use program::unmap_unused_program;
 pub use spawner::run_on_spawner_thread;
 pub use tail::Tail;

@@ -21,9 +21,8 @@ use crate::fleet::{Database, Fleet, image};
 
 /// The turn at which tasks are held, after they have run a command and used the editor.
 const HELD_AT: usize = 2;
-/// Time for the allocator to return freed memory, if it does, and for a consumer to unmap code that it no longer uses
-/// (every 10 seconds).
-pub(crate) const SETTLE: Duration = Duration::from_secs(15);
+/// Time for the allocator to return freed memory, if it does.
+pub(crate) const SETTLE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Memory of a process, in KiB.
