@@ -17,7 +17,7 @@ use agentmine_runtime::permit::BootInstant;
 use agentmine_store::{Admitted, RepositoryLoad, Room, ScanTime};
 use agentmine_trackers::Tracker;
 use anyhow::Result;
-use chrono::{DateTime, TimeDelta, Timelike as _, Utc};
+use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 
 use crate::deps::ProducerDeps;
@@ -45,22 +45,40 @@ pub(crate) fn applies(capacity: &Capacity, tracker: TrackerKind) -> bool {
 /// Tasks that were admitted, with their trackers.
 pub(crate) type AdmittedTasks = Vec<(Arc<dyn Tracker>, Task)>;
 
-/// What one producer saw of the repositories with waiting tasks when it looked at them.
-#[derive(Default)]
-pub(crate) struct Turns(HashMap<RepositoryKey, (RepositoryLoad, BootInstant)>);
+/// What one producer saw of the repositories of a tracker with waiting tasks when it looked at them.
+pub(crate) struct Turns {
+    tracker: Arc<dyn Tracker>,
+    /// Whether those of no tracker are its too.
+    is_first: bool,
+    seen: HashMap<RepositoryKey, (RepositoryLoad, BootInstant)>,
+}
 
 impl Turns {
+    /// What was seen of none yet.
+    pub(crate) fn of(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) -> Self {
+        let first = deps.trackers.first();
+        Self {
+            tracker: Arc::clone(tracker),
+            is_first: first.is_some_and(|first| Arc::ptr_eq(first, tracker)),
+            seen: HashMap::new(),
+        }
+    }
+
     /// Admits waiting tasks as far as there is room. A fault of one repository delays no other.
     ///
     /// # Errors
     /// Errors of the store.
     pub(crate) async fn pass(&mut self, deps: &ProducerDeps) -> Result<AdmittedTasks> {
-        let loads = deps.store.loads().await?;
+        let mut loads = deps.store.loads().await?;
+        loads.retain(|load| match tracker_of(deps, &load.repository) {
+            Some(tracker) => Arc::ptr_eq(tracker, &self.tracker),
+            None => self.is_first,
+        });
         let now = BootInstant::now();
         let mut seen = HashMap::new();
         let mut due = Vec::new();
         for load in loads {
-            let before = self.0.remove(&load.repository);
+            let before = self.seen.remove(&load.repository);
             let before = before.filter(|(old, at)| *old == load && at.elapsed() < AGAIN);
             let at = before.map_or(now, |(_, at)| at);
             if at == now {
@@ -68,22 +86,46 @@ impl Turns {
             }
             seen.insert(load.repository.clone(), (load, at));
         }
-        self.0 = seen;
+        self.seen = seen;
         let admitted = admit(deps, due).await;
         if admitted.is_err() {
-            self.0.clear();
+            self.seen.clear();
         }
         admitted
     }
 }
 
-/// Admits waiting tasks of the repositories with this path.
+/// The tracker of a repository; `None`: it is not configured.
+fn tracker_of<'a>(
+    deps: &'a ProducerDeps,
+    repository: &RepositoryKey,
+) -> Option<&'a Arc<dyn Tracker>> {
+    let mut trackers = deps.trackers.iter();
+    trackers.find(|it| it.kind() == repository.tracker && it.host() == repository.host)
+}
+
+/// Admits waiting tasks of the repositories of a tracker with this path.
 ///
 /// # Errors
 /// Errors of the store.
-pub(crate) async fn admit_in(deps: &ProducerDeps, path: &str) -> Result<AdmittedTasks> {
+pub(crate) async fn admit_in(
+    deps: &ProducerDeps,
+    tracker: &dyn Tracker,
+    path: &str,
+) -> Result<AdmittedTasks> {
+    let (kind, host) = (tracker.kind(), tracker.host());
     let mut loads = deps.store.loads().await?;
-    loads.retain(|load| load.repo_path.eq_ignore_ascii_case(path));
+    loads.retain(
+        |RepositoryLoad {
+             repository,
+             repo_path,
+             ..
+         }| {
+            repository.tracker == kind
+                && repository.host == host
+                && repo_path.eq_ignore_ascii_case(path)
+        },
+    );
     admit(deps, loads).await
 }
 
@@ -118,8 +160,7 @@ async fn in_repository(deps: &ProducerDeps, load: RepositoryLoad) -> Result<Admi
     let Some(first) = tasks.first() else {
         return Ok(Vec::new());
     };
-    let mut trackers = deps.trackers.iter();
-    let Some(tracker) = trackers.find(|tracker| tracker.serves(&first.item)) else {
+    let Some(tracker) = tracker_of(deps, &repository) else {
         hold("its tracker is not configured").await?;
         return Ok(Vec::new());
     };
@@ -196,13 +237,12 @@ impl Fleet {
     fn objection(&self, capacity: &Capacity, kind: ItemKind, now: DateTime<Utc>) -> Option<String> {
         let RepositoryLoad {
             queued,
+            delayed,
             leased,
             on_issues,
             ..
         } = self.load;
-        if let Some(minutes) = capacity.quiet_for(now.hour() * 60 + now.minute()) {
-            let until = now + TimeDelta::minutes(i64::from(minutes));
-            let until = until.format("%H:%M UTC");
+        if let Some(until) = capacity.quiet_until(now) {
             return Some(format!(
                 "quiet hours last until {until} (capacity.quiet_hours)"
             ));
@@ -214,10 +254,12 @@ impl Fleet {
                 counted(queued + leased, "task")
             ));
         }
-        if queued >= leased.max(1) {
+        // A worker passes over those that are delayed.
+        let ahead = queued.saturating_sub(delayed);
+        if ahead >= leased.max(1) {
             return Some(format!(
                 "{} of its repository wait for a free worker",
-                counted(queued, "task")
+                counted(ahead, "task")
             ));
         }
         if kind == ItemKind::PullRequest {
@@ -270,6 +312,8 @@ fn counted(count: u64, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use chrono::TimeDelta;
+
     use super::*;
 
     fn fleet(queued: u64, leased: u64, open: u64, opened: u64) -> Fleet {
@@ -282,6 +326,7 @@ mod tests {
             repo_path: "octo/demo".into(),
             waiting: 9,
             queued,
+            delayed: 0,
             leased,
             on_issues: queued + leased,
         };
@@ -330,5 +375,15 @@ mod tests {
         };
         assert!(!waits(0, 0) && waits(1, 0) && waits(1, 1));
         assert!(!waits(1, 2) && waits(2, 2) && !waits(49, 50));
+        // One that was given back for a time is ahead of nobody, and counts for the limits all the same.
+        let mut delayed = fleet(1, 0, 0, 0);
+        delayed.load.delayed = 1;
+        assert_eq!(objection(&unlimited, &delayed, ItemKind::Issue), None);
+        let one = Capacity {
+            running_tasks: 1,
+            ..Capacity::default()
+        };
+        let reason = objection(&one, &delayed, ItemKind::Issue).unwrap();
+        assert!(reason.contains("running_tasks is 1"), "{reason}");
     }
 }

@@ -12,19 +12,32 @@ use anyhow::Result;
 
 use crate::deps::ProducerDeps;
 
-/// Looks at the items of the tasks in progress of one repository. A fault is left to the next look.
+/// Tasks that wait for a worker whose items are looked at.
+const MOST_OPEN: u32 = 500;
+
+/// Looks at the items of the tasks of one repository that are in progress, or wait. A fault is left to the next look.
 pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: &str) {
-    let in_progress = TaskFilter {
-        status: Some(PublicStatus::InProgress),
-        ..TaskFilter::default()
+    let list = async |status, limit| {
+        let filter = TaskFilter {
+            status: Some(status),
+            limit,
+            ..TaskFilter::default()
+        };
+        deps.store.tasks(&filter).await
     };
-    let tasks = match deps.store.tasks(&in_progress).await {
-        Ok(tasks) => tasks,
-        Err(error) => {
+    let in_progress = list(PublicStatus::InProgress, 0).await;
+    let (mut tasks, open) = match (in_progress, list(PublicStatus::Open, MOST_OPEN).await) {
+        (Ok(tasks), Ok(open)) => (tasks, open),
+        (Err(error), _) | (_, Err(error)) => {
             tracing::debug!(%error, "the tasks in progress cannot be listed");
             return;
         }
     };
+    // What waits for its turn has no label of ours yet, and is looked at when that comes.
+    tasks.extend(
+        open.into_iter()
+            .filter(|task| task.card.waits_for.is_none()),
+    );
     let is_there = |task: &&Task| {
         tracker.serves(&task.item)
             && task.home() == TaskHome::Item

@@ -29,6 +29,10 @@ use std::time::Duration;
 use agentmine_runtime::liveness::MainLoop;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::RelayError;
+use agentmine_trackers::Tracker;
+use futures::future::join_all;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 pub use commands::SeenCommands;
 pub use dashboards::SeenDashboards;
@@ -63,54 +67,85 @@ pub async fn run(
     webhooks::describe_metrics();
     rounds::metrics::describe_metrics();
     cleanup::remove_stale_sandboxes(&deps).await;
-    let mut paused = paused::Paused::default();
     if mode == ProducerMode::Once {
-        paused.reconcile(&deps).await;
-        commands::look(&deps, None).await;
+        for tracker in &deps.trackers {
+            paused::Paused::default().reconcile(&deps, tracker).await;
+            commands::look(&deps, tracker, None).await;
+        }
         retention::remove_some(&deps).await;
         let done = scan(&deps).await;
-        dashboards::look(&deps).await;
+        for tracker in &deps.trackers {
+            dashboards::look(&deps, tracker).await;
+        }
         return done;
     }
-    let mut turns = capacity::Turns::default();
-    let mut admissions = tokio::time::interval(capacity::EVERY);
-    admissions.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     webhooks::serve(&deps, &stop).await?;
-    let mut total = Scan::default();
-    let mut scans =
-        tokio::time::interval(Duration::from_secs(deps.config.producer.interval_seconds));
-    scans.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let hours = deps.config.command_executor.cleanup.interval_hours.max(1);
-    let mut cleanups = tokio::time::interval(Duration::from_secs(hours * 3600));
-    cleanups.tick().await;
-    let mut orphans = orphans::Orphans::new();
     let draining = stop.draining();
+    tokio::spawn(cleanup::keep(Arc::clone(&deps), draining.clone()));
     tokio::spawn(figures::publish(Arc::clone(&deps), draining.clone()));
     tokio::spawn(retention::keep(Arc::clone(&deps), draining.clone()));
-    tokio::spawn(commands::watch(Arc::clone(&deps), draining.clone()));
-    tokio::spawn(dashboards::watch(Arc::clone(&deps), draining.clone()));
-    let scanning = MainLoop::start("scan", STANDSTILL + scans.period());
-    loop {
+    // Each tracker has its own loops: one that does not answer delays no other one's.
+    for tracker in &deps.trackers {
+        let of = || (Arc::clone(&deps), Arc::clone(tracker));
+        tokio::spawn(commands::watch(of(), draining.clone()));
+        tokio::spawn(dashboards::watch(of(), draining.clone()));
+        tokio::spawn(paused::watch(of(), draining.clone()));
+        tokio::spawn(keep_admitting(of(), draining.clone()));
+    }
+    let scans = deps.trackers.iter();
+    let scans = scans.map(|tracker| Box::pin(keep_scanning(&deps, tracker, &draining)));
+    let mut total = Scan::default();
+    for of_tracker in join_all(scans).await {
+        total += of_tracker;
+    }
+    Ok(total)
+}
+
+/// Scans a tracker again and again, until the process drains. Returns the totals.
+async fn keep_scanning(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    draining: &CancellationToken,
+) -> Scan {
+    let mut total = Scan::default();
+    let every = Duration::from_secs(deps.config.producer.interval_seconds);
+    let mut scans = tokio::time::interval(every);
+    scans.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut orphans = orphans::Orphans::new();
+    let scanning = MainLoop::start("scan", STANDSTILL + every);
+    while draining.run_until_cancelled(scans.tick()).await.is_some() {
         scanning.turned();
-        tokio::select! {
-            () = draining.cancelled() => return Ok(total),
-            _ = cleanups.tick() => cleanup::remove_stale_sandboxes(&deps).await,
-            _ = admissions.tick() => {
-                if let Err(error) = Box::pin(scan::admit(&deps, &mut turns)).await {
-                    tracing::debug!(error = format!("{error:#}"), "not all waiting tasks could be looked at");
-                }
+        // A scan is short and is not cancelled.
+        match Box::pin(scan::of_tracker(deps, tracker)).await {
+            Ok(found) => total += found,
+            // The queue reported its outage when it began.
+            Err(error) if is_queue_outage(&error) => {
+                let error = format!("{error:#}");
+                tracing::debug!(error, "the scan's tasks are announced later");
             }
-            // A scan is short and is not cancelled.
-            _ = scans.tick() => {
-                match Box::pin(scan::scan_with(&deps, &mut turns)).await {
-                Ok(found) => total += found,
-                // The queue reported its outage when it began.
-                Err(error) if is_queue_outage(&error) => tracing::debug!(error = format!("{error:#}"), "the scan's tasks are announced later"),
-                Err(error) => tracing::error!(error = format!("{error:#}"), "the scan failed; the next scan tries again"),
-                }
-                orphans.reconcile(&deps).await;
-                paused.reconcile(&deps).await;
-            },
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "the scan failed; the next scan tries again");
+            }
+        }
+        orphans.reconcile(deps, tracker).await;
+    }
+    total
+}
+
+/// Admits waiting tasks of a tracker as soon as there is room, until the process drains.
+async fn keep_admitting(
+    (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
+    draining: CancellationToken,
+) {
+    let mut turns = capacity::Turns::of(&deps, &tracker);
+    let mut passes = tokio::time::interval(capacity::EVERY);
+    passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while draining.run_until_cancelled(passes.tick()).await.is_some() {
+        // A pass is short and is not cancelled.
+        if let Err(error) = Box::pin(scan::admit(&deps, &mut turns)).await {
+            let error = format!("{error:#}");
+            tracing::debug!(error, "not all waiting tasks could be looked at");
         }
     }
 }

@@ -19,11 +19,11 @@ const QUIET: u32 = 10;
 /// How many leases an item must be without a live task.
 const LEASES: u32 = 3;
 
-/// What the looks of one producer have found so far.
+/// What the looks of one producer at a tracker have found so far.
 pub(crate) struct Orphans {
     /// Since when each item has been without a live task.
     since: HashMap<String, BootInstant>,
-    /// Not every tracker could be looked at.
+    /// Not everything could be looked at.
     is_partial: bool,
     last_look: BootInstant,
     /// There was no look yet.
@@ -43,7 +43,10 @@ impl Orphans {
 
     /// Looks at most once in each lease, and less often while nothing is to be watched: a look costs one more list of items
     /// in each repository.
-    pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
+    pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) {
+        if !tracker.requests_by_label() {
+            return;
+        }
         let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
         let is_quiet = self.since.is_empty() && !self.is_partial && !self.is_new;
         let every = match is_quiet {
@@ -56,29 +59,24 @@ impl Orphans {
         self.last_look = BootInstant::now();
         (self.is_partial, self.is_new) = (false, false);
         let mut seen = HashMap::new();
-        for tracker in deps.trackers.iter().filter(|it| it.requests_by_label()) {
-            let label = &deps.config.labels.processing;
-            let items = match tracker.candidates(label).await {
-                Ok(items) => items,
-                Err(error) => {
-                    tracing::debug!(%error, "the items that are worked on cannot be listed");
-                    self.is_partial = true;
-                    continue;
+        let label = &deps.config.labels.processing;
+        let items = tracker.candidates(label).await.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the items that are worked on cannot be listed");
+            self.is_partial = true;
+            Vec::new()
+        });
+        for candidate in items {
+            let item = candidate.item;
+            let since = self.since.get(&item.key()).copied();
+            let since = since.unwrap_or_else(BootInstant::now);
+            match self.one(deps, tracker, &item, since).await {
+                Ok(true) => {
+                    seen.insert(item.key(), since);
                 }
-            };
-            for candidate in items {
-                let item = candidate.item;
-                let since = self.since.get(&item.key()).copied();
-                let since = since.unwrap_or_else(BootInstant::now);
-                match self.one(deps, tracker, &item, since).await {
-                    Ok(true) => {
-                        seen.insert(item.key(), since);
-                    }
-                    Ok(false) => {}
-                    Err(error) => {
-                        self.is_partial = true;
-                        tracing::warn!(%item, %error, "an item without a task could not be put right");
-                    }
+                Ok(false) => {}
+                Err(error) => {
+                    self.is_partial = true;
+                    tracing::warn!(%item, %error, "an item without a task could not be put right");
                 }
             }
         }

@@ -8,23 +8,30 @@ use std::time::Duration;
 use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, TaskState};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_store::TaskFilter;
-use agentmine_trackers::{TrackerError, closed, for_task};
+use agentmine_trackers::{Item, Tracker, TrackerError, closed, for_task};
+use anyhow::Result;
+use futures::StreamExt as _;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
 use crate::items;
 
 /// How many items one pass looks at. A later pass goes on with the next ones.
-const AT_ONCE: usize = 20;
-/// Whoever removes a pause label does not wait longer for the next look than this and the time between two scans.
+const MOST: usize = 200;
+/// Items that are looked at at once.
+const AT_ONCE: usize = 8;
+/// Whoever removes a pause label does not wait longer for the next pass.
 const LONGEST: Duration = Duration::from_secs(30);
 /// A task whose item could be read all the time lacks a permission that only a write shows, or the git host refused it.
 /// After so long it is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
 
-/// Which paused tasks one producer has looked at.
+/// Which paused tasks of a tracker one producer has looked at.
 #[derive(Default)]
 pub(crate) struct Paused {
-    last_look: Option<BootInstant>,
+    /// There was a pass.
+    is_known: bool,
     /// The next pass begins below this number.
     before: Option<TaskNumber>,
     /// The tasks that wait for credentials, since this producer has known of it.
@@ -38,18 +45,26 @@ struct Waiting {
     refused: bool,
 }
 
+/// A pass in each lease and in [`LONGEST`], until the process drains.
+pub(crate) async fn watch(
+    (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
+    draining: CancellationToken,
+) {
+    let lease = Duration::from_secs(deps.config.consumer.lease_seconds.max(1));
+    let mut passes = tokio::time::interval(lease.min(LONGEST));
+    passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut paused = Paused::default();
+    while draining.run_until_cancelled(passes.tick()).await.is_some() {
+        // A pass is short and is not cancelled.
+        paused.reconcile(&deps, &tracker).await;
+    }
+}
+
 impl Paused {
     /// Stops the tasks whose item is closed; the sweep reports it. Queues those again whose credentials are accepted.
-    /// Looks at most once in each lease and in [`LONGEST`], at [`AT_ONCE`] items. An error of the store ends the pass.
-    pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps) {
-        let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
-        if self
-            .last_look
-            .is_some_and(|last| last.elapsed() < lease.min(LONGEST))
-        {
-            return;
-        }
-        let is_first = self.last_look.replace(BootInstant::now()).is_none();
+    /// Looks at [`MOST`] items. An error of the store ends the pass, and so does a tracker that does not answer.
+    pub(crate) async fn reconcile(&mut self, deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) {
+        let is_first = !std::mem::replace(&mut self.is_known, true);
         let in_progress = TaskFilter {
             status: Some(PublicStatus::InProgress),
             ..TaskFilter::default()
@@ -61,45 +76,47 @@ impl Paused {
                 return;
             }
         };
-        tasks.retain(|task| task.state == TaskState::Paused);
+        tasks.retain(|task| task.state == TaskState::Paused && tracker.serves(&task.item));
         self.waiting.retain(|id, _| {
             let mut still = tasks.iter().filter(|task| task.waits_for_credentials());
             still.any(|task| task.id == *id)
         });
-        for task in next(tasks, self.before, |task| task.number) {
+        let looks = next(tasks, self.before, |task| task.number);
+        let looks = looks.into_iter().map(async |task| {
+            let looked = look(tracker, &task).await;
+            (task, looked)
+        });
+        let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
+        while let Some((task, looked)) = looks.next().await {
             self.before = Some(task.number);
-            if let Err(error) = self.one(deps, &task, is_first).await {
-                tracing::debug!(task.id = %task.id, error = format!("{error:#}"), "a paused task cannot be looked at");
+            // The next ones would not be answered either.
+            let is_silent = matches!(
+                looked,
+                Err(TrackerError::Unavailable { .. } | TrackerError::RateLimited { .. })
+            );
+            if let Err(error) = self.judge(deps, &task, looked, is_first).await {
+                let error = format!("{error:#}");
+                tracing::debug!(task.id = %task.id, error, "a paused task cannot be looked at");
+                return;
+            }
+            if is_silent {
                 return;
             }
         }
     }
 
-    async fn one(
+    async fn judge(
         &mut self,
         deps: &ProducerDeps,
         task: &Task,
+        looked: Result<Item, TrackerError>,
         is_first: bool,
-    ) -> anyhow::Result<()> {
-        let mut trackers = deps.trackers.iter();
-        let Some(tracker) = trackers.find(|tracker| tracker.serves(&task.item)) else {
-            return Ok(());
-        };
-        let tracker = for_task(Arc::clone(tracker), task);
-        let mut looked = tracker.item(&task.item).await;
+    ) -> Result<()> {
         if let Some(reason) = closed(&looked) {
             if deps.store.request_stop(task.id, reason).await? {
                 tracing::info!(task.id = %task.id, item = %task.item, reason, "the paused task ends");
             }
             return Ok(());
-        }
-        // An archived repository can be read, and accepts nothing.
-        if looked.is_ok()
-            && task.waits_for_credentials()
-            && let Err(archived @ TrackerError::Archived { .. }) =
-                tracker.repository(&task.item).await
-        {
-            looked = Err(archived);
         }
         match looked {
             Ok(_) if task.waits_for_credentials() && self.is_due(task.id, is_first) => {
@@ -143,11 +160,25 @@ impl Paused {
     }
 }
 
+/// The item of a paused task, or why nothing can be written there.
+async fn look(tracker: &Arc<dyn Tracker>, task: &Task) -> Result<Item, TrackerError> {
+    let tracker = for_task(Arc::clone(tracker), task);
+    let item = tracker.item(&task.item).await?;
+    // An archived repository can be read, and accepts nothing.
+    if item.closed().is_none()
+        && task.waits_for_credentials()
+        && let Err(archived @ TrackerError::Archived { .. }) = tracker.repository(&task.item).await
+    {
+        return Err(archived);
+    }
+    Ok(item)
+}
+
 /// What a pass looks at, out of `all`, newest first: what is below `before`, then the rest again from the top.
 fn next<T>(all: Vec<T>, before: Option<TaskNumber>, number: impl Fn(&T) -> TaskNumber) -> Vec<T> {
     let is_seen = |one: &T| before.is_some_and(|before| number(one) >= before);
     let (seen, rest): (Vec<T>, Vec<T>) = all.into_iter().partition(is_seen);
-    rest.into_iter().chain(seen).take(AT_ONCE).collect()
+    rest.into_iter().chain(seen).take(MOST).collect()
 }
 
 #[cfg(test)]
@@ -156,16 +187,16 @@ mod tests {
 
     #[test]
     fn each_paused_task_has_its_turn() {
-        let all: Vec<i64> = (1..=50).rev().collect();
+        let all: Vec<i64> = (1..=500).rev().collect();
         let mut before = None;
         let mut pass = || {
             let numbers = next(all.clone(), before, |number| TaskNumber(*number));
             before = numbers.last().map(|number| TaskNumber(*number));
             (numbers[0], numbers[numbers.len() - 1])
         };
-        assert_eq!(pass(), (50, 31));
-        assert_eq!(pass(), (30, 11));
-        assert_eq!(pass(), (10, 41));
-        assert_eq!(pass(), (40, 21));
+        assert_eq!(pass(), (500, 301));
+        assert_eq!(pass(), (300, 101));
+        assert_eq!(pass(), (100, 401));
+        assert_eq!(pass(), (400, 201));
     }
 }

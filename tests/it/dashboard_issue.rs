@@ -1,6 +1,6 @@
 //! The dashboard issue of a repository, on both forges: opened once, rewritten when something changed, and its ticks obeyed.
 
-use agentmine_domain::{EndState, Task, TaskState};
+use agentmine_domain::{EndState, NewTask, Priority, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, IssueView};
 use serde_json::json;
 
@@ -756,4 +756,37 @@ async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_secon
         Delivery::DuringALook,
     )
     .await;
+}
+
+/// More tasks wait than are shown; the dashboard counts them all, and begins with those that are next.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_tasks_that_wait_the_dashboard_shows_the_next_ones_on_github() {
+    let mut rig = github().await;
+    rig.config["capacity"] = json!({ "quiet_hours": ["00:00-12:00", "12:00-00:00"] });
+    rig.label_issue();
+    rig.produce().await;
+    let first = rig.task().await;
+    for number in 1..=599 {
+        let mut item = first.item.clone();
+        item.number = 10_000 + number;
+        let new = NewTask {
+            item,
+            trigger: "e1".into(),
+            title: format!("later {number}"),
+            url: first.url.clone(),
+            priority: match number {
+                7 => Priority::High,
+                _ => Priority::Medium,
+            },
+        };
+        rig.store.enqueue_waiting(&new).await.unwrap();
+    }
+    let_it_be_written(&rig).await;
+    rig.produce().await;
+    let text = dashboard(&rig).body;
+    let (_, waiting) = text.split_once("### Waiting (600)").expect(&text);
+    let tasks = waiting.lines().filter(|line| line.contains(", task "));
+    let tasks: Vec<&str> = tasks.filter_map(|line| line.rsplit(' ').next()).collect();
+    assert_eq!(tasks[..4], ["8", "1", "2", "3"], "{text}");
+    assert!(waiting.contains("- and 560 more"), "{text}");
 }

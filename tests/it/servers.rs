@@ -1,7 +1,9 @@
 //! Several servers of a kind: what has the same name on two of them is not the same.
 
-use agentmine_domain::ItemRef;
-use agentmine_tests::forge::{DEMO, Forge, write_demo};
+use std::time::{Duration, Instant};
+
+use agentmine_domain::{ItemRef, Task, TaskState};
+use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, write_demo};
 use serde_json::{Value, json};
 
 use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
@@ -166,4 +168,45 @@ async fn messages_name_the_section_of_a_named_server_on_github() {
 async fn messages_name_the_section_of_a_named_server_on_gitlab() {
     let rig = Rig::on_gitlab(solves_demo()).await;
     is_named_in_messages(rig, "gitlab", Forge::start_tls().await, "projects").await;
+}
+
+/// The first server takes every request and answers none; what is asked for on the other one is begun all the same, and so are
+/// commands there.
+async fn a_silent_server(mut rig: Rig, kind: &str, forge: Forge) {
+    let other = second(&mut rig, kind, forge).await;
+    let silent = Fault::on("GET", "/").delay(Duration::from_secs(600));
+    rig.forge.inject(silent.times(10_000));
+    let began = Instant::now();
+    let producer = rig.spawn_with("producer", ("OTHER_TOKEN", other.token()));
+    let number = issue(&other);
+    let queued = |tasks: &[Task]| tasks.iter().any(|task| task.card.waits_for.is_none());
+    rig.wait("the task to be admitted", queued).await;
+    other.say(DEMO, number, HUMAN, "/agentmine stop");
+    let stopped = |tasks: &[Task]| matches!(tasks[0].state, TaskState::Ended(_));
+    rig.wait("the task to be stopped", stopped).await;
+    // A request that is not answered is given up after 30 s, and tried four times.
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(28), "{took:?}");
+    producer.kill_nine();
+    producer.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_delays_no_other_one_on_github() {
+    a_silent_server(
+        Rig::local(solves_demo()).await,
+        "github",
+        Forge::start().await,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_delays_no_other_one_on_gitlab() {
+    a_silent_server(
+        Rig::on_gitlab(solves_demo()).await,
+        "gitlab",
+        Forge::start_tls().await,
+    )
+    .await;
 }

@@ -365,3 +365,37 @@ async fn a_step_whose_commit_has_an_unknown_outcome_is_recorded_once() {
         assert!(!is_same, "steps {} and {} are one", one.seq, next.seq);
     }
 }
+
+/// The store is away while the files after an edit are saved, for longer than it retries by itself; the next call waits for
+/// that, and what it finds outlives the worker.
+#[tokio::test]
+async fn the_files_of_an_edit_are_stored_before_the_next_call_although_the_store_was_away() {
+    let rig = Rig::local(solves_demo()).await;
+    rig.produce_issue().await;
+    rig.model.hold_at(2);
+    let away = "store.save_checkpoint.before=unknown*5";
+    let victim = rig.spawn_failing("consumer", away);
+    rig.model.wait_for_held(1).await;
+    victim.kill_nine();
+    victim.end().await;
+    rig.model.release();
+    let next = rig.spawn("consumer", &[]);
+    let task = rig.wait_ended(1).await.remove(0);
+    next.terminate();
+    next.end().await;
+    let transcript = rig.transcript(&task).await;
+    assert_eq!(
+        task.state,
+        TaskState::Ended(EndState::Done),
+        "{:?}\n{transcript}",
+        task.reason
+    );
+    assert!(!transcript.contains("was not stored"), "{transcript}");
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    // It was done once, by the first worker.
+    let results = rig.results(&task).await;
+    let edits = results
+        .iter()
+        .filter(|(_, result)| result.name == "text_editor");
+    assert_eq!(edits.count(), 1);
+}

@@ -8,7 +8,7 @@ use agentmine_domain::{RedCheck, Round};
 use agentmine_effects::is_final;
 use agentmine_gateway::without_secrets;
 use agentmine_runtime::config::BaseConflictRule;
-use agentmine_trackers::{Item, Thread, TrackerError};
+use agentmine_trackers::{Item, Thread, TrackerError, objection_to_text};
 
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
@@ -103,7 +103,8 @@ async fn checks(ctx: &SessionContext, red: &[RedCheck]) -> Result<Vec<FailedChec
     Ok(checks)
 }
 
-/// The issue that the pull request is for. One that cannot be read is left out.
+/// The issue that the pull request is for. One that cannot be read is left out, and so is one whose text somebody changed who
+/// may not start work.
 async fn request(
     ctx: &SessionContext,
     round: &Round,
@@ -113,8 +114,22 @@ async fn request(
     let Some(origin) = origin else {
         return Ok(None);
     };
-    match ctx.effects.tracker().item(&origin.item).await {
-        Ok(item) => Ok(Some((item.title, item.body))),
+    let read = async {
+        let tracker = ctx.effects.tracker();
+        let item = tracker.item(&origin.item).await?;
+        let trigger = origin.answered_trigger.as_ref().unwrap_or(&origin.trigger);
+        let requested = tracker.requested(&origin.item, trigger).await?;
+        let since = requested.and_then(|it| it.at).unwrap_or(origin.created_at);
+        let objection = objection_to_text(tracker, &origin.item, since).await?;
+        Ok((item, objection))
+    };
+    match read.await {
+        Ok((item, None)) => Ok(Some((item.title, item.body))),
+        Ok((_, Some(objection))) => {
+            let why = objection.message;
+            ctx.note(&format!("the request is left out: {why}")).await?;
+            Ok(None)
+        }
         Err(
             TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }

@@ -16,6 +16,7 @@ use agentmine_sandbox::{Sandbox, SandboxError};
 use agentmine_store::{Checkpoint, Store, StoreError};
 use tokio::sync::Mutex;
 
+use crate::claim::heartbeat::Heartbeat;
 use crate::error::SessionError;
 
 /// Maximum size in bytes of one uncompressed bundle. A larger one is not stored.
@@ -61,11 +62,15 @@ impl Checkpoints {
     }
 
     /// Takes a snapshot and stores what has changed, under the number of the next step. A returned
-    /// text is a note for the transcript.
+    /// text is a note for the transcript. While the store is unavailable, the session waits.
     ///
     /// # Errors
-    /// Returns an error if the sandbox is gone.
-    pub(crate) async fn take(&self, next: Seq) -> Result<Option<String>, SessionError> {
+    /// Returns an error if the sandbox is gone, or the session is to end.
+    pub(crate) async fn take(
+        &self,
+        heartbeat: &Heartbeat,
+        next: Seq,
+    ) -> Result<Option<String>, SessionError> {
         let mut newest = self.newest.lock().await;
         let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
         if room == 0 {
@@ -97,14 +102,16 @@ impl Checkpoints {
             commit: snapshot.commit.clone(),
             bundle: compressed,
         };
-        match self.store.save_checkpoint(&self.lease, &checkpoint).await {
+        let save = || self.store.save_checkpoint(&self.lease, &checkpoint);
+        match heartbeat.patiently(save).await {
             Ok(()) => {
                 newest.commit = Some(snapshot.commit);
                 newest.total += size;
                 Ok(note)
             }
+            Err(interrupt @ SessionError::Interrupted(_)) => Err(interrupt),
             // Recording the result is refused next, which ends the session.
-            Err(StoreError::Fenced(_)) => Ok(None),
+            Err(SessionError::Store(StoreError::Fenced(_))) => Ok(None),
             // The next snapshot is then relative to the previous one.
             Err(error) => Ok(Some(format!("a checkpoint was not stored: {error}"))),
         }

@@ -116,7 +116,7 @@ pub trait Tracker: Send + Sync + 'static {
     async fn recent_reviews(&self, _pulls: &[ItemRef]) -> Result<Vec<RecentComment>, TrackerError> {
         Ok(Vec::new())
     }
-    /// Acknowledges a comment by a reaction of ours, once. A review can have none: [`CommentKind::takes_reactions`].
+    /// Acknowledges a comment by a reaction of ours, once. A review can have none: [`crate::CommentKind::takes_reactions`].
     async fn react(
         &self,
         item: &ItemRef,

@@ -118,19 +118,22 @@ enum Due {
 }
 
 /// Looks for commands again and again, until the process drains.
-pub(crate) async fn watch(deps: Arc<ProducerDeps>, draining: CancellationToken) {
+pub(crate) async fn watch(
+    (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
+    draining: CancellationToken,
+) {
     let interval = Duration::from_secs(deps.config.producer.interval_seconds.max(1));
     let mut looks = tokio::time::interval(EVERY.min(interval));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while draining.run_until_cancelled(looks.tick()).await.is_some() {
         // A look is short and is not cancelled.
-        look(&deps, None).await;
+        look(&deps, &tracker, None).await;
     }
 }
 
-/// Obeys the commands in all repositories that are due, or in the one at a path.
-pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
-    let places = match places(deps).await {
+/// Obeys the commands in all repositories of a tracker that are due, or in the one at a path.
+pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: Option<&str>) {
+    let places = match places(deps, tracker.as_ref()).await {
         Ok(places) => places,
         Err(error) => {
             let error = format!("{error:#}");
@@ -138,34 +141,29 @@ pub(crate) async fn look(deps: &ProducerDeps, only: Option<&str>) {
             return;
         }
     };
-    for tracker in &deps.trackers {
-        let mut wanted: Vec<&Place> = places
-            .iter()
-            .filter(|place| tracker.serves(&place.item))
-            .collect();
-        match only {
-            Some(path) => {
-                wanted.retain(|place| place.item.repo_path.eq_ignore_ascii_case(path));
-            }
-            None => {
-                let due = due(deps, tracker, &wanted).await;
-                wanted.retain(|place| due.contains(&place.item.repository()));
-            }
+    let mut wanted: Vec<&Place> = places.iter().collect();
+    match only {
+        Some(path) => {
+            wanted.retain(|place| place.item.repo_path.eq_ignore_ascii_case(path));
         }
-        for some in wanted.chunks(AT_ONCE) {
-            let mut looks = Vec::new();
-            for place in some {
-                looks.push(in_repository(deps, tracker, place));
-            }
-            for (place, looked) in some.iter().zip(join_all(looks).await) {
-                let Err(error) = looked else { continue };
-                let (repository, error) = (&place.item.repo_path, format!("{error:#}"));
-                tracing::debug!(
-                    repository,
-                    error,
-                    "its comments cannot be looked at; the next look sees them"
-                );
-            }
+        None => {
+            let due = due(deps, tracker, &wanted).await;
+            wanted.retain(|place| due.contains(&place.item.repository()));
+        }
+    }
+    for some in wanted.chunks(AT_ONCE) {
+        let mut looks = Vec::new();
+        for place in some {
+            looks.push(in_repository(deps, tracker, place));
+        }
+        for (place, looked) in some.iter().zip(join_all(looks).await) {
+            let Err(error) = looked else { continue };
+            let (repository, error) = (&place.item.repo_path, format!("{error:#}"));
+            tracing::debug!(
+                repository,
+                error,
+                "its comments cannot be looked at; the next look sees them"
+            );
         }
     }
 }
@@ -195,8 +193,8 @@ async fn due(
     first.iter().map(ItemRef::repository).collect()
 }
 
-/// The repositories with tasks that may be commanded.
-async fn places(deps: &ProducerDeps) -> Result<Vec<Place>> {
+/// The repositories of a tracker with tasks that may be commanded.
+async fn places(deps: &ProducerDeps, tracker: &dyn Tracker) -> Result<Vec<Place>> {
     let list = async |status, limit| {
         let filter = TaskFilter {
             status,
@@ -212,7 +210,7 @@ async fn places(deps: &ProducerDeps) -> Result<Vec<Place>> {
     let repositories: HashSet<RepositoryKey> =
         tasks.iter().map(|task| task.item.repository()).collect();
     let are_few = repositories.len() <= FEW;
-    for task in tasks {
+    for task in tasks.into_iter().filter(|task| tracker.serves(&task.item)) {
         let is_live = match task.state.public() {
             PublicStatus::InProgress => true,
             PublicStatus::Open => are_few,
@@ -228,13 +226,16 @@ async fn places(deps: &ProducerDeps) -> Result<Vec<Place>> {
         place.live |= is_live;
         place.pulls.extend(pull);
     }
-    for tracker in &deps.trackers {
-        let watched = deps.store.watched_pulls(tracker.kind(), tracker.host());
-        for task in watched.await? {
-            if let Some(place) = places.get_mut(&task.item.repository()) {
-                place.pulls.extend(opened_by(&task));
-            }
-        }
+    let watched = deps.store.watched_pulls(tracker.kind(), tracker.host());
+    for task in watched.await? {
+        let pull = opened_by(&task);
+        let item = task.item;
+        let place = places.entry(item.repository()).or_insert(Place {
+            item,
+            live: false,
+            pulls: BTreeSet::new(),
+        });
+        place.pulls.extend(pull);
     }
     Ok(places.into_values().collect())
 }

@@ -5,12 +5,14 @@
 
 mod ticks;
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{
     EndState, ItemKind, ItemRef, PublicStatus, RepositoryKey, RepositoryRef, Task, TaskState,
+    TrackerKind,
 };
 use agentmine_effects::{
     DashboardEntry, DashboardIssue, DashboardState, DashboardView, EffectError, Rewrite,
@@ -41,6 +43,8 @@ const AT_ONCE: usize = 8;
 const MOST_OPEN: u32 = 500;
 /// The newest tasks, among which are those that ended lately.
 const NEWEST: u32 = 100;
+/// Of those that wait, so many that are next.
+const IN_TURN: u32 = 40;
 /// For so long a task is shown that ended.
 const ENDED: TimeDelta = TimeDelta::days(7);
 /// Tasks of a repository that ended and are shown.
@@ -60,8 +64,8 @@ struct Seen {
     /// Until when none is opened, since the tracker refused it: looking for one reads the whole list of issues.
     refused: HashMap<RepositoryKey, Instant>,
     ticks: HashMap<RepositoryKey, SettledTicks>,
-    /// The paths of repositories that a webhook named while their dashboards were held.
-    hinted: HashSet<String>,
+    /// The paths of repositories that a webhook named while their dashboards were held, by the hosts of their trackers.
+    hinted: HashMap<(TrackerKind, String), HashSet<String>>,
 }
 
 /// What a look found.
@@ -88,9 +92,23 @@ impl SeenDashboards {
         until.is_some_and(|until| until > Instant::now())
     }
 
-    fn look_soon(&self, path: &str) {
-        self.lock().hinted.insert(path.to_owned());
-        self.hint.notify_one();
+    fn look_soon(&self, tracker: &dyn Tracker, path: &str) {
+        let host = (tracker.kind(), tracker.host().to_owned());
+        let mut seen = self.lock();
+        seen.hinted.entry(host).or_default().insert(path.to_owned());
+        drop(seen);
+        self.hint.notify_waiters();
+    }
+
+    /// What is to be looked at soon, by this look.
+    fn take_hinted(&self, tracker: &dyn Tracker) -> HashSet<String> {
+        let host = (tracker.kind(), tracker.host().to_owned());
+        self.lock().hinted.remove(&host).unwrap_or_default()
+    }
+
+    fn has_hinted(&self, tracker: &dyn Tracker) -> bool {
+        let host = (tracker.kind(), tracker.host().to_owned());
+        self.lock().hinted.contains_key(&host)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
@@ -99,8 +117,11 @@ impl SeenDashboards {
 }
 
 /// Looks again and again, until the process drains.
-pub(crate) async fn watch(deps: Arc<ProducerDeps>, draining: CancellationToken) {
-    if !deps.trackers.iter().any(|it| it.keeps_dashboards()) {
+pub(crate) async fn watch(
+    (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
+    draining: CancellationToken,
+) {
+    if !tracker.keeps_dashboards() {
         return;
     }
     let interval = Duration::from_secs(deps.config.producer.interval_seconds.max(1));
@@ -110,68 +131,71 @@ pub(crate) async fn watch(deps: Arc<ProducerDeps>, draining: CancellationToken) 
         // A look is short and is not cancelled.
         tokio::select! {
             () = draining.cancelled() => return,
-            _ = looks.tick() => look(&deps).await,
-            () = hinted(&deps) => {
-                let paths = std::mem::take(&mut deps.dashboards.lock().hinted);
-                for path in paths {
-                    look_at_hint(&deps, &path).await;
+            _ = looks.tick() => look(&deps, &tracker).await,
+            () = hinted(&deps, tracker.as_ref()) => {
+                for path in deps.dashboards.take_hinted(tracker.as_ref()) {
+                    look_at_hint(&deps, &tracker, &path).await;
                 }
             }
         }
     }
 }
 
-async fn hinted(deps: &ProducerDeps) {
-    // An interrupted wait leaves its paths there.
-    let is_empty = deps.dashboards.lock().hinted.is_empty();
-    if is_empty {
-        deps.dashboards.hint.notified().await;
+async fn hinted(deps: &ProducerDeps, tracker: &dyn Tracker) {
+    loop {
+        // Made before the look: what is noted after it is heard. An interrupted wait leaves its paths there.
+        let more = deps.dashboards.hint.notified();
+        if deps.dashboards.has_hinted(tracker) {
+            break;
+        }
+        more.await;
     }
     tokio::time::sleep(SOON).await;
 }
 
-/// Brings all dashboards up to date.
-pub(crate) async fn look(deps: &ProducerDeps) {
-    look_at(deps, None).await;
+/// Brings all dashboards of a tracker up to date.
+pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) {
+    look_at(deps, tracker, None).await;
 }
 
 /// Brings the dashboard of the repository up to date that a webhook names.
-pub(crate) async fn look_at_hint(deps: &ProducerDeps, path: &str) {
-    if look_at(deps, Some(path)).await == Looked::Held {
-        deps.dashboards.look_soon(path);
+pub(crate) async fn look_at_hint(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: &str) {
+    if look_at(deps, tracker, Some(path)).await == Looked::Held {
+        deps.dashboards.look_soon(tracker.as_ref(), path);
     }
 }
 
-async fn look_at(deps: &ProducerDeps, only: Option<&str>) -> Looked {
+async fn look_at(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: Option<&str>) -> Looked {
     let mut all = Looked::Whole;
-    for tracker in deps.trackers.iter().filter(|it| it.keeps_dashboards()) {
-        let places = match places(deps, tracker.as_ref(), only).await {
-            Ok(places) => places,
-            Err(error) => {
-                tracing::debug!(%error, "the tasks for the dashboards cannot be listed");
-                return all;
-            }
-        };
-        for some in places.chunks(AT_ONCE) {
-            let looks = some.iter().map(|place| in_repository(deps, tracker, place));
-            for (place, looked) in some.iter().zip(join_all(looks).await) {
-                let key = place.key();
-                let repository = &place.repository.repo_path;
-                match looked {
-                    Ok(Looked::Whole) => deps.dashboards.works(&key),
-                    Ok(Looked::Held) => all = Looked::Held,
-                    Err(error) if deps.dashboards.fails(key) => {
-                        let error = format!("{error:#}");
-                        tracing::warn!(
-                            repository,
-                            error,
-                            "its dashboard cannot be kept; the next look tries again"
-                        );
-                    }
-                    Err(error) => {
-                        let error = format!("{error:#}");
-                        tracing::debug!(repository, error, "its dashboard cannot be kept");
-                    }
+    if !tracker.keeps_dashboards() {
+        return all;
+    }
+    let places = match places(deps, tracker.as_ref(), only).await {
+        Ok(places) => places,
+        Err(error) => {
+            tracing::debug!(%error, "the tasks for the dashboards cannot be listed");
+            return all;
+        }
+    };
+    for some in places.chunks(AT_ONCE) {
+        let looks = some.iter().map(|place| in_repository(deps, tracker, place));
+        for (place, looked) in some.iter().zip(join_all(looks).await) {
+            let key = place.key();
+            let repository = &place.repository.repo_path;
+            match looked {
+                Ok(Looked::Whole) => deps.dashboards.works(&key),
+                Ok(Looked::Held) => all = Looked::Held,
+                Err(error) if deps.dashboards.fails(key) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(
+                        repository,
+                        error,
+                        "its dashboard cannot be kept; the next look tries again"
+                    );
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::debug!(repository, error, "its dashboard cannot be kept");
                 }
             }
         }
@@ -183,6 +207,8 @@ async fn look_at(deps: &ProducerDeps, only: Option<&str>) -> Looked {
 struct Place {
     repository: RepositoryRef,
     tasks: Vec<Task>,
+    /// How many wait for their turn, those among `tasks` included.
+    waiting: usize,
     held: Vec<Held>,
 }
 
@@ -196,6 +222,7 @@ impl Place {
                 repo_path: item.repo_path.clone(),
             },
             tasks: Vec::new(),
+            waiting: 0,
             held: Vec::new(),
         }
     }
@@ -243,6 +270,31 @@ async fn places(
             let place = place.or_insert_with(|| Place::of(&task.item));
             place.tasks.push(task);
         }
+    }
+    // Of many that wait, the newest are listed above, and these are next.
+    for load in store.loads().await? {
+        let RepositoryKey {
+            tracker,
+            host,
+            repo_id,
+        } = load.repository.clone();
+        let item = ItemRef {
+            tracker,
+            host,
+            repo_id,
+            repo_path: load.repo_path,
+            kind: ItemKind::Issue,
+            number: 0,
+        };
+        if !is_here(&item) {
+            continue;
+        }
+        let place = places.entry(load.repository.clone());
+        let place = place.or_insert_with(|| Place::of(&item));
+        place.waiting = usize::try_from(load.waiting).unwrap_or(usize::MAX);
+        let next = store.next_waiting(&load.repository, IN_TURN).await?;
+        let unlisted = next.into_iter().filter(|task| seen.insert(task.id));
+        place.tasks.extend(unlisted);
     }
     for held in store.held_requests().await? {
         if is_here(&held.request.item) {
@@ -375,7 +427,12 @@ async fn view(
         }
     }
     let mut tasks: Vec<&Task> = place.tasks.iter().collect();
-    tasks.sort_by_key(|task| task.number);
+    tasks.sort_by_key(|task| {
+        let waits = task.card.waits_for.is_some();
+        (waits.then_some(Reverse(task.priority)), task.number)
+    });
+    let waiting = tasks.iter().filter(|task| task.card.waits_for.is_some());
+    view.more_waiting = place.waiting.saturating_sub(waiting.count());
     for task in tasks {
         let is_last = newest.get(&task.item.key()).map(|it| it.id) == Some(task.id);
         let is_recent = is_last && now - task.updated_at < ENDED;

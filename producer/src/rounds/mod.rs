@@ -6,6 +6,7 @@
 
 mod ends;
 mod failure;
+mod fault;
 pub(crate) mod metrics;
 mod red;
 mod requests;
@@ -88,6 +89,7 @@ pub(crate) async fn begin(
 ) -> Result<Vec<Begun>> {
     let Watched { tasks, open } = watched;
     let mut begun = Vec::new();
+    let mut silent = 0;
     for origin in tasks {
         let look = Look {
             deps,
@@ -95,29 +97,17 @@ pub(crate) async fn begin(
             origin: &origin,
         };
         match Box::pin(look.at(&open)).await {
-            Ok(task) => begun.extend(task),
-            Err(error) if concerns_the_tracker(&error) => return Err(error),
+            Ok(task) => {
+                silent = 0;
+                begun.extend(task);
+            }
+            Err(error) if fault::concerns_all(&error, &mut silent) => return Err(error),
             Err(error) => {
                 tracing::warn!(task.id = %origin.id, error = format!("{error:#}"), "a pull request cannot be looked at; the next scan looks again");
             }
         }
     }
     Ok(begun)
-}
-
-/// Whether an error would meet the other pull requests too.
-fn concerns_the_tracker(error: &anyhow::Error) -> bool {
-    !matches!(
-        error.downcast_ref::<TrackerError>(),
-        Some(
-            TrackerError::NotFound { .. }
-                | TrackerError::Forbidden { .. }
-                | TrackerError::Archived { .. }
-                | TrackerError::Refused { .. }
-                | TrackerError::Confidential { .. }
-                | TrackerError::Invalid { .. }
-        )
-    )
 }
 
 /// The task of a round that no worker has claimed yet.

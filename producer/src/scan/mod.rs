@@ -26,7 +26,7 @@ use waiting::Waiting;
 /// Describes the metrics of scans and sets them to what they are before the first one. The last success counts from
 /// the start of the process, so that a tracker that can never be scanned is noticed too.
 pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>]) {
-    metrics::describe_counter!("agentmine_scans_total", "Scans of all trackers, by result.");
+    metrics::describe_counter!("agentmine_scans_total", "Scans of a tracker, by result.");
     for result in ["ok", "error"] {
         metrics::counter!("agentmine_scans_total", "result" => result).increment(0);
     }
@@ -56,31 +56,39 @@ fn note_success(tracker: &dyn Tracker) {
         .set(now.unwrap_or_default().as_secs_f64());
 }
 
-/// Scans every tracker once. If one fails, the others are still scanned.
+/// Scans every tracker once, and admits waiting tasks. If one fails, the others are still scanned.
 ///
 /// # Errors
 /// Returns the first error, after everything else was done.
 pub async fn scan(deps: &ProducerDeps) -> Result<Scan> {
-    Box::pin(scan_with(deps, &mut Turns::default())).await
+    let mut scan = Scan::default();
+    let mut first_error = None;
+    for tracker in &deps.trackers {
+        match Box::pin(of_tracker(deps, tracker)).await {
+            Ok(of_tracker) => scan += of_tracker,
+            Err(error) => keep_first(&mut first_error, error),
+        }
+        if let Err(error) = Box::pin(admit(deps, &mut Turns::of(deps, tracker))).await {
+            keep_first(&mut first_error, error);
+        }
+    }
+    first_error.map_or(Ok(scan), Err)
 }
 
-/// The same by what earlier passes saw of the waiting tasks.
-pub(crate) async fn scan_with(deps: &ProducerDeps, turns: &mut Turns) -> Result<Scan> {
+/// Scans a tracker once, and announces what it asks for.
+///
+/// # Errors
+/// Returns the first error, after everything else was done.
+pub(crate) async fn of_tracker(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) -> Result<Scan> {
     let mut scan = Scan::default();
     let mut first_error = None;
     let mut known = Vec::new();
     let waiting = Waiting::read(deps).await?;
-    for tracker in &deps.trackers {
-        match scan_tracker(deps, tracker, &waiting, &mut scan).await {
-            Ok(tasks) => {
-                note_success(tracker.as_ref());
-                known.extend(tasks.into_iter().map(|of| (Arc::clone(tracker), of)));
-            }
-            Err(error) => keep_first(&mut first_error, error),
+    match scan_tracker(deps, tracker, &waiting, &mut scan).await {
+        Ok(tasks) => {
+            note_success(tracker.as_ref());
+            known = tasks;
         }
-    }
-    match turns.pass(deps).await {
-        Ok(admitted) => known.extend(requested(admitted)),
         Err(error) => keep_first(&mut first_error, error),
     }
     let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
@@ -90,13 +98,14 @@ pub(crate) async fn scan_with(deps: &ProducerDeps, turns: &mut Turns) -> Result<
         Ok(count) => scan.announced = count,
         Err(error) => keep_first(&mut first_error, error),
     }
-    for (tracker, requested) in known {
-        if let Err(error) = label(deps, tracker, requested).await {
+    for requested in known {
+        if let Err(error) = label(deps, Arc::clone(tracker), requested).await {
             keep_first(&mut first_error, error);
         }
     }
     metrics::counter!("agentmine_scans_total", "result" => if first_error.is_none() { "ok" } else { "error" }).increment(1);
     tracing::info!(
+        host = tracker.host(),
         found = scan.found,
         enqueued = scan.enqueued,
         announced = scan.announced,
@@ -157,9 +166,9 @@ pub(crate) async fn look(
     path: &str,
 ) -> Result<Scan> {
     let mut scan = Scan::default();
-    commands::look(deps, Some(path)).await;
+    commands::look(deps, tracker, Some(path)).await;
     items::look(deps, tracker, path).await;
-    dashboards::look_at_hint(deps, path).await;
+    dashboards::look_at_hint(deps, tracker, path).await;
     let began = deps.store.scan_time().await?;
     let label_name = &deps.config.labels.request;
     let candidates = tracker.candidates_in(path, label_name).await?;
@@ -172,7 +181,7 @@ pub(crate) async fn look(
             .into_iter()
             .map(|begun| Requested::of_round(begun, &mut scan)),
     );
-    let admitted = capacity::admit_in(deps, path).await?;
+    let admitted = capacity::admit_in(deps, tracker.as_ref(), path).await?;
     announce_admitted(deps, admitted).await?;
     let announced = announce(deps.store.as_ref(), deps.queue.as_ref()).await;
     for requested in requested {

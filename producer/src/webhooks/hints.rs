@@ -17,6 +17,8 @@ use super::signed::Genuine;
 pub(super) const APART: Duration = Duration::from_secs(5);
 /// Ids of deliveries that are remembered.
 const MOST_IDS: usize = 10_000;
+/// Repositories of a tracker that are looked at at once.
+const AT_ONCE: usize = 4;
 /// Repositories of a tracker that wait for a look, or have just been looked at. What comes beyond it waits for the scan.
 const MOST_PLACES: usize = 10_000;
 
@@ -86,8 +88,8 @@ impl Hints {
         }
     }
 
-    /// Looks where deliveries point until the process drains: at one repository of each tracker at a time. A look is short
-    /// and is not cancelled.
+    /// Looks where deliveries point until the process drains: at [`AT_ONCE`] repositories of each tracker. A look is short and
+    /// is not cancelled.
     pub(super) async fn each<F>(
         &self,
         draining: &CancellationToken,
@@ -101,8 +103,9 @@ impl Hints {
                 look(at, path).await;
             }
         };
-        let all = self.places.iter().enumerate().map(of_tracker);
-        futures::future::join_all(all).await;
+        let all = self.places.iter().enumerate();
+        let all = all.flat_map(|of| std::iter::repeat_n(of, AT_ONCE));
+        futures::future::join_all(all.map(of_tracker)).await;
     }
 }
 
@@ -142,6 +145,8 @@ impl Places {
                             again: false,
                         };
                         places.insert(path.clone(), due);
+                        // Of several that wait, a note may have woken one.
+                        self.more.notify_one();
                         return path;
                     }
                     Some((_, due)) => Some(due.at),
@@ -200,20 +205,23 @@ mod tests {
         let look = |tracker, path: String| {
             let looked = looked.clone();
             async move {
-                if tracker == 0 {
+                if tracker == 0 || path == "octo/slow" {
                     std::future::pending::<()>().await;
                 }
                 looked.send((tracker, path)).unwrap();
             }
         };
         let began = Instant::now();
-        for (tracker, path) in [(0, "dead/a"), (0, "dead/b"), (1, "octo/a"), (2, "octo/a")] {
+        for number in 0..AT_ONCE {
+            hints.note(0, &format!("dead/{number}"));
+        }
+        // Nor one of its repositories the others.
+        for (tracker, path) in [(1, "octo/slow"), (1, "octo/a"), (2, "octo/a")] {
             hints.note(tracker, path);
         }
         let seen = async {
             let mut seen = [looks.recv().await.unwrap(), looks.recv().await.unwrap()];
             seen.sort();
-            // Of one tracker, one after the other.
             hints.note(1, "octo/b");
             (seen, looks.recv().await.unwrap())
         };

@@ -30,6 +30,8 @@ pub struct DashboardView {
     pub working: Vec<DashboardEntry>,
     /// Tasks that wait.
     pub waiting: Vec<DashboardEntry>,
+    /// How many more wait.
+    pub more_waiting: usize,
     /// Requests that make no task.
     pub held: Vec<Held>,
     /// Tasks that failed, were stopped, or have a partial result, of the last days.
@@ -44,6 +46,7 @@ pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
     let DashboardView {
         working,
         waiting,
+        more_waiting,
         held,
         ended,
         confidential,
@@ -55,11 +58,11 @@ pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
         text += &format!("\n> {notice}\n");
     }
     let tasks = |entries: &[DashboardEntry]| entries.iter().map(entry).collect::<Vec<_>>();
-    part(&mut text, "At work", &tasks(working));
-    part(&mut text, "Waiting", &tasks(waiting));
+    part(&mut text, "At work", &tasks(working), 0);
+    part(&mut text, "Waiting", &tasks(waiting), *more_waiting);
     let held: Vec<String> = held.iter().map(held_entry).collect();
-    part(&mut text, "Held requests", &held);
-    part(&mut text, "Failed, stopped or partial", &tasks(ended));
+    part(&mut text, "Held requests", &held, 0);
+    part(&mut text, "Failed, stopped or partial", &tasks(ended), 0);
     match confidential {
         0 => {}
         1 => text += "\n1 task on a confidential issue is not shown.\n",
@@ -68,19 +71,22 @@ pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
     text
 }
 
-fn part(text: &mut String, name: &str, entries: &[String]) {
+/// A part with its first entries; `more` are of it too.
+fn part(text: &mut String, name: &str, entries: &[String], more: usize) {
     if entries.is_empty() {
         if name == "At work" {
             *text += "\n### At work\n\nNothing.\n";
         }
         return;
     }
-    *text += &format!("\n### {name} ({})\n\n", entries.len());
+    let all = entries.len() + more;
+    *text += &format!("\n### {name} ({all})\n\n");
     for entry in entries.iter().take(MOST_SHOWN) {
         *text += entry;
     }
-    if let Some(more) = entries.len().checked_sub(MOST_SHOWN).filter(|it| *it > 0) {
-        *text += &format!("- and {more} more\n");
+    match all - entries.len().min(MOST_SHOWN) {
+        0 => {}
+        more => *text += &format!("- and {more} more\n"),
     }
 }
 

@@ -11,6 +11,7 @@ facts! {
     two_producers_at_once_exceed_no_limit,
     the_next_tasks_are_those_of_the_highest_priority_and_of_every_kind,
     what_a_repository_has_is_counted,
+    a_task_that_was_given_back_for_a_time_keeps_no_other_one_from_its_turn,
     pull_requests_of_tasks_without_a_result_are_counted,
     a_pause_a_stop_and_another_request_wake_no_waiting_task,
     ten_thousand_waiting_tasks_cost_no_message_and_are_not_read_for_others,
@@ -185,6 +186,30 @@ async fn the_next_tasks_are_those_of_the_highest_priority_and_of_every_kind(worl
     let first = requests.iter().find(|it| it.task == ids[3]).unwrap();
     assert_eq!(first.dedup_key, issue(4, "e1").dedup_key());
     assert_eq!(first.priority, Priority::High);
+}
+
+async fn a_task_that_was_given_back_for_a_time_keeps_no_other_one_from_its_turn(world: World) {
+    let store = &world.store;
+    let next = world.waiting(issue(2, "e1")).await;
+    let lease = world.leased(1).await;
+    let given_back = release(Attempt::Refunded, HOUR);
+    store.end_lease(&lease, &given_back).await.unwrap();
+    let loads = store.loads().await.unwrap();
+    let counts = (loads[0].queued, loads[0].delayed, loads[0].leased);
+    assert_eq!(counts, (1, 1, 0));
+    // It has its place all the same, and will open a pull request.
+    let admit = async |tasks, on_issues| {
+        let room = world.room(tasks, on_issues).await;
+        store.admit(&next, &room).await.unwrap()
+    };
+    assert_eq!(admit(1, 9).await, Admitted::Full);
+    assert_eq!(admit(9, 1).await, Admitted::Full);
+    assert_eq!(admit(9, 9).await, Admitted::Yes);
+    let loads = store.loads().await.unwrap();
+    assert!(loads.is_empty(), "{loads:?}");
+    // One that is due is ahead of the next.
+    let last = world.waiting(issue(3, "e1")).await;
+    assert_eq!(world.admit(&last).await, Admitted::Full);
 }
 
 async fn what_a_repository_has_is_counted(world: World) {

@@ -40,6 +40,10 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
                     AND state IN ('queued', 'leased') AND waits_for IS NULL AND state = 'queued' AND {workable}) AS queued,
                  (SELECT count(*) FROM tasks
                   WHERE tracker = w.tracker AND host = w.host AND repo_id = w.repo_id
+                    AND state IN ('queued', 'leased') AND waits_for IS NULL AND state = 'queued' AND {workable}
+                    AND {delayed}) AS delayed,
+                 (SELECT count(*) FROM tasks
+                  WHERE tracker = w.tracker AND host = w.host AND repo_id = w.repo_id
                     AND state IN ('queued', 'leased') AND waits_for IS NULL AND state = 'leased') AS leased,
                  (SELECT count(*) FROM tasks
                   WHERE tracker = w.tracker AND host = w.host AND repo_id = w.repo_id AND item_kind = 'issue'
@@ -311,13 +315,16 @@ async fn has_room<D: Dialect>(tx: &mut Db<D>, task: &Task, room: &Room) -> Resul
     } = task.item.repository();
     let at_work: Vec<AtWorkRow> = tx
         .rows(
-            "SELECT state, item_kind, count(*) AS count FROM tasks
+            "SELECT state, item_kind, count(*) AS count,
+                 sum(CASE WHEN state = 'queued' AND {delayed} THEN 1 ELSE 0 END) AS delayed
+             FROM tasks
              WHERE tracker = $1 AND host = $2 AND repo_id = $3
                AND state IN ('queued', 'leased') AND waits_for IS NULL AND (state = 'leased' OR ({workable}))
              GROUP BY state, item_kind",
             args![tracker.as_str(), &host, &repo_id],
         )
         .await?;
+    let delayed: u64 = at_work.iter().map(|row| row.delayed.unsigned_abs()).sum();
     let count = |is_counted: &dyn Fn(&AtWorkRow) -> bool| -> u64 {
         let counted = at_work.iter().filter(|row| is_counted(row));
         counted.map(|row| row.count.unsigned_abs()).sum()
@@ -339,7 +346,7 @@ async fn has_room<D: Dialect>(tx: &mut Db<D>, task: &Task, room: &Room) -> Resul
         .await?;
     let on_issues = on_issues + ended.unwrap_or(0).unsigned_abs();
     let below = |count: u64, most: Option<u64>| most.is_none_or(|most| count < most);
-    Ok(queued < leased.max(1)
+    Ok(queued.saturating_sub(delayed) < leased.max(1)
         && below(queued + leased, room.tasks)
         && (task.item.kind != ItemKind::Issue || below(on_issues, room.on_issues)))
 }

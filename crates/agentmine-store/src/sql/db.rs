@@ -279,6 +279,12 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
              AND (SELECT count(*) FROM sessions s
                   WHERE s.task = tasks.id AND s.client IS NOT NULL AND s.ended_at IS NULL) = 0",
         ),
+        // A task that was given back, and no worker may have before some time is over. A count, as above.
+        (
+            "{delayed}",
+            "(SELECT count(*) FROM outbox o
+              WHERE o.task = tasks.id AND o.sent_at IS NULL AND o.due_at > {now}) > 0",
+        ),
         // See `Task::home`. Programs of earlier versions know tasks of trackers alone, and leave the others.
         (
             "{of fleet}",

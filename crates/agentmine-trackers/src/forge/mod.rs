@@ -44,6 +44,7 @@ pub(crate) use refs::{Repo as NamedRepo, blocked_by, closes};
 pub(crate) use reply::Reply;
 pub(crate) use scan::{
     Change, Dated, Faults, Found, LabelChange, Labelled, Trigger, Triggers, concerns_one,
+    may_concern_one,
 };
 pub(crate) use section::Section;
 pub(crate) use tracker::forge_tracker;

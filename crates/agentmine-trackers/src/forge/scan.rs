@@ -290,6 +290,14 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Whether an error may still be that of what was asked for, and not of the whole server: of a server that does not answer, so
+/// many in a row as `silent` counts.
+pub(crate) fn may_concern_one(error: &TrackerError, silent: &mut u32) -> bool {
+    let is_silent = matches!(error, TrackerError::Unavailable { .. });
+    *silent += u32::from(is_silent);
+    is_silent && *silent < SUSPICIOUS
+}
+
 /// Whether an error concerns what was asked for and nothing else.
 pub(crate) fn concerns_one(error: &TrackerError) -> bool {
     match error {

@@ -19,7 +19,8 @@ use super::graphql::{RESOLVE, THREADS};
 use super::wire::{self, LineComment, Pull};
 use crate::error::TrackerError;
 use crate::forge::{
-    Attempts, Budget, Call, CommentThread, KeptList, Lists, Reply, Written, concerns_one, upsert,
+    Attempts, Budget, Call, CommentThread, KeptList, Lists, Reply, Written, concerns_one,
+    may_concern_one, upsert,
 };
 use crate::item::{Comment, CommentKind};
 use crate::marker::{self, FLEET_MARKER, Marker};
@@ -55,12 +56,16 @@ impl Api {
         repos: &[ItemRef],
     ) -> Result<OpenPulls, TrackerError> {
         let mut open = OpenPulls::default();
+        let mut silent = 0;
         for repos in repos.chunks(AT_ONCE) {
             let lists = repos.iter().map(|repo| self.open_pulls_in(kept, repo));
             for (repo, list) in repos.iter().zip(join_all(lists).await) {
                 match list {
-                    Ok(pulls) => open.pulls.extend(pulls),
-                    Err(error) if concerns_one(&error) => {
+                    Ok(pulls) => {
+                        silent = 0;
+                        open.pulls.extend(pulls);
+                    }
+                    Err(error) if concerns_one(&error) || may_concern_one(&error, &mut silent) => {
                         tracing::debug!(repository = %repo.repo_path, %error, "its pull requests cannot be listed");
                         open.unread.push(repo.repo_id.clone());
                     }

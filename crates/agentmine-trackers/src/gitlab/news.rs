@@ -15,7 +15,7 @@ use super::api::Api;
 use super::candidates::is_below;
 use super::lists::{CLOCK_SKEW, whole_seconds};
 use crate::error::TrackerError;
-use crate::forge::{Reply, concerns_one};
+use crate::forge::{Reply, concerns_one, may_concern_one};
 
 /// So few projects of a group are looked at without its lists.
 const FEW: usize = 2;
@@ -45,6 +45,7 @@ impl News {
         let mut news = Vec::new();
         // By the server's clock, which may differ by more than what the next look goes back.
         let mut read_at = now;
+        let mut silent = 0;
         for group in groups {
             let is_in = |it: &ItemRef| is_below(&it.repo_path, group);
             let (own, others) = projects.into_iter().partition::<Vec<_>, _>(is_in);
@@ -60,6 +61,11 @@ impl News {
                     news.extend(own.filter(|it| changed.contains(&it.repo_id)));
                 }
                 Err(error) if concerns_one(&error) => news.extend(own),
+                // The next look asks again from where this one would have begun.
+                Err(error) if may_concern_one(&error, &mut silent) => {
+                    tracing::debug!(group, %error, "what is new in a group is not known");
+                    read_at = read_at.min(last);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -292,6 +292,20 @@ impl Rules<'_> {
             let expected = "two times such as `22:00-07:00`";
             self.expect(&key, quiet(text).is_some(), || shown(text), expected);
         }
+        let zone = &capacity.time_zone;
+        self.expect(
+            "capacity.time_zone",
+            zone.is_empty() || capacity.zone().is_some(),
+            || shown(zone),
+            "the name of a time zone such as `Europe/Berlin`",
+        );
+        let is_offset_default = capacity.utc_offset == Capacity::default().utc_offset;
+        self.expect(
+            "capacity.utc_offset",
+            zone.is_empty() || is_offset_default,
+            || format!("{} beside capacity.time_zone", shown(&capacity.utc_offset)),
+            "one of the two",
+        );
         let offset = &capacity.utc_offset;
         self.expect(
             "capacity.utc_offset",

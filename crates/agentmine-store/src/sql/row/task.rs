@@ -145,6 +145,7 @@ row!(LoadRow {
     repo_path: String,
     waiting: i64,
     queued: i64,
+    delayed: i64,
     leased: i64,
     on_issues: i64,
 });
@@ -162,6 +163,7 @@ impl TryFrom<LoadRow> for RepositoryLoad {
             repo_path: row.repo_path,
             waiting: unsigned(row.waiting)?,
             queued: unsigned(row.queued)?,
+            delayed: unsigned(row.delayed)?,
             leased: unsigned(row.leased)?,
             on_issues: unsigned(row.on_issues)?,
         })
@@ -214,6 +216,7 @@ row!(AtWorkRow {
     state: String,
     item_kind: String,
     count: i64,
+    delayed: i64,
 });
 
 row!(
