@@ -30,6 +30,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use crate::capacity;
 use crate::deps::ProducerDeps;
 use ends::Ended;
+use fault::Faults;
 use red::Red;
 use requests::Requests;
 use seen::Seen;
@@ -89,8 +90,11 @@ pub(crate) async fn begin(
 ) -> Result<Vec<Begun>> {
     let Watched { tasks, open } = watched;
     let mut begun = Vec::new();
-    let mut silent = 0;
+    let mut faults = Faults::default();
     for origin in tasks {
+        if faults.is_limited(&origin.item) {
+            continue;
+        }
         let look = Look {
             deps,
             tracker,
@@ -98,10 +102,10 @@ pub(crate) async fn begin(
         };
         match Box::pin(look.at(&open)).await {
             Ok(task) => {
-                silent = 0;
+                faults.none();
                 begun.extend(task);
             }
-            Err(error) if fault::concerns_all(&error, &mut silent) => return Err(error),
+            Err(error) if faults.concerns_all(&origin.item, &error) => return Err(error),
             Err(error) => {
                 tracing::warn!(task.id = %origin.id, error = format!("{error:#}"), "a pull request cannot be looked at; the next scan looks again");
             }

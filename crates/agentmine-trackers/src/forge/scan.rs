@@ -290,12 +290,17 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Whether an error may still be that of what was asked for, and not of the whole server: of a server that does not answer, so
-/// many in a row as `silent` counts.
+/// Whether an error may still be that of what was asked for, and not of the whole server: a limit, which may be that of one
+/// installation, and of a server that does not answer, so many in a row as `silent` counts.
 pub(crate) fn may_concern_one(error: &TrackerError, silent: &mut u32) -> bool {
-    let is_silent = matches!(error, TrackerError::Unavailable { .. });
-    *silent += u32::from(is_silent);
-    is_silent && *silent < SUSPICIOUS
+    match error {
+        TrackerError::RateLimited { .. } => true,
+        TrackerError::Unavailable { .. } => {
+            *silent += 1;
+            *silent < SUSPICIOUS
+        }
+        _ => false,
+    }
 }
 
 /// Whether an error concerns what was asked for and nothing else.

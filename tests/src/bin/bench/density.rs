@@ -1,10 +1,12 @@
 //! How many tasks one consumer finishes in a minute: the real program, with the store and the broker of a fleet.
 //!
 //! Each task runs the cycle of `step` (a no-op command, a new file of 2 KB, an edit of it, a view of it), ten steps in
-//! all, and is then committed, pushed, measured on a fresh clone, and reported. Forge, git server and model, which
+//! all, and is then committed, pushed, measured, and reported. The repository has no check, so nothing is to be run on a
+//! fresh clone, unless one is asked for: then each task takes a second sandbox and clone. Forge, git server and model, which
 //! answers at once, run on the same machine; their CPU time is shown apart.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentmine_domain::TaskState;
@@ -30,15 +32,21 @@ const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(
     backend: Backend,
-    slots: usize,
-    tasks: u32,
-    publish: bool,
+    (slots, tasks): (usize, u32),
+    (publish, checks): (bool, bool),
 ) -> anyhow::Result<()> {
     let database = Database::new(&service(
         "AGENTMINE_TEST_POSTGRES_URL",
         "postgres://postgres@127.0.0.1:54329/postgres",
     ));
-    let fleet = Fleet::with(Some(&database.url()?), |folder| write_files(folder, FILES)).await?;
+    let write = move |folder: &Path| {
+        write_files(folder, FILES);
+        if checks {
+            std::fs::write(folder.join("test.sh"), "exit 0\n")
+                .unwrap_or_else(|error| panic!("test.sh: {error}"));
+        }
+    };
+    let fleet = Fleet::with(Some(&database.url()?), write).await?;
     let model = ScriptedModel::start(Scenario::new("cycle").replies(cycle(publish))).await;
     let folder = tempfile::tempdir()?;
     let config = write_config(folder.path(), &fleet, &model, &database, (backend, slots))?;
@@ -59,6 +67,8 @@ pub(crate) async fn run(
         worker,
         rest,
     } = finished?;
+    let all_done = done == usize::try_from(tasks)?;
+    ensure!(all_done || !publish, "{done} of {tasks} tasks are done");
     let each = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(tasks);
     let mut out = std::io::stdout();
     writeln!(out, "{}", machine())?;

@@ -226,6 +226,9 @@ enum Bench {
         /// Whether each task's work is committed, pushed, measured and reported
         #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
         publish: bool,
+        /// Whether the repository has a check, which is run on a fresh clone in a second sandbox
+        #[arg(long)]
+        checks: bool,
     },
     /// AgentMine beside agents of others: a step, its CPU time, the start, memory, tasks a minute
     Peers {
@@ -331,7 +334,8 @@ async fn main() -> anyhow::Result<()> {
             slots,
             tasks,
             publish,
-        } => density::run(on.backend, slots, tasks, publish).await,
+            checks,
+        } => density::run(on.backend, (slots, tasks), (publish, checks)).await,
         Bench::Peers { size } => peers::run(&size).await,
         Bench::Memory { on, tasks, warm } => {
             memory::run(on.backend, &tasks).await?;
