@@ -77,32 +77,47 @@ async fn a_clone_that_is_refused_pauses_the_task_until_the_credentials_are_accep
     continues(&rig).await;
 }
 
-/// An API whose token has expired, or lacks a permission that it names: nothing can be written meanwhile.
-#[tokio::test]
-async fn an_expired_or_weak_token_pauses_its_task_names_what_is_missing_and_costs_no_attempt() {
-    let expired = |fault: ForgeFault| fault.status(401);
-    let weak = |fault: ForgeFault| {
-        let fault = fault.header("x-accepted-github-permissions", "issues=write");
-        fault.body("{\"message\":\"Resource not accessible by personal access token\"}")
-    };
-    let cases = [
-        ("*", "401", expired as fn(ForgeFault) -> ForgeFault),
-        ("POST", "needs the permission issues=write", weak),
-    ];
-    for (method, said, of) in cases {
-        let mut rig = Rig::local(solves_demo()).await;
-        rig.config["consumer"]["lease_seconds"] = 10.into();
-        rig.produce_issue().await;
-        let fault = ForgeFault::on(method, "/repos/octo/demo").times(usize::MAX);
-        rig.forge.inject(of(fault.status(403)));
-        rig.consume().await;
-        let task = rig.task().await;
-        assert!(task.waits_for_credentials(), "{task:?}");
-        assert_eq!(task.attempt, 0);
-        let reason = task.reason.clone().unwrap_or_default();
-        assert!(reason.contains(said), "{reason}");
-        continues(&rig).await;
+/// An API that refuses the token: nothing can be written meanwhile.
+async fn pauses_and_continues(mut rig: Rig, faults: &[ForgeFault], said: &str) {
+    rig.config["consumer"]["lease_seconds"] = 10.into();
+    rig.produce_issue().await;
+    for fault in faults {
+        rig.forge.inject(fault.clone().times(usize::MAX));
     }
+    rig.consume().await;
+    let task = rig.task().await;
+    assert!(task.waits_for_credentials(), "{task:?}");
+    assert_eq!(task.attempt, 0);
+    let reason = task.reason.clone().unwrap_or_default();
+    assert!(reason.contains(said), "{reason}");
+    continues(&rig).await;
+}
+
+/// One that has expired, and one that lacks a permission.
+#[tokio::test]
+async fn an_expired_or_weak_token_pauses_its_task_names_what_is_missing_and_costs_no_attempt_on_github()
+ {
+    let expired = ForgeFault::on("*", "/repos/octo/demo").status(401);
+    pauses_and_continues(Rig::local(solves_demo()).await, &[expired], "401").await;
+    let weak = ForgeFault::on("POST", "/repos/octo/demo")
+        .status(403)
+        .header("x-accepted-github-permissions", "issues=write")
+        .body("{\"message\":\"Resource not accessible by personal access token\"}");
+    let said = "needs the permission issues=write";
+    pauses_and_continues(Rig::local(solves_demo()).await, &[weak], said).await;
+}
+
+/// One that was revoked, and one with a scope that is too small.
+#[tokio::test]
+async fn an_expired_or_weak_token_pauses_its_task_names_what_is_missing_and_costs_no_attempt_on_gitlab()
+ {
+    let expired = ForgeFault::on("*", "/api/v4/projects/").status(401);
+    pauses_and_continues(Rig::on_gitlab(solves_demo()).await, &[expired], "401").await;
+    let weak = ["POST", "PUT"].map(|method| {
+        let fault = ForgeFault::on(method, "/api/v4/projects/").status(403);
+        fault.body("{\"error\":\"insufficient_scope\",\"error_description\":\"The request requires higher privileges than provided by the access token.\",\"scope\":\"api\"}")
+    });
+    pauses_and_continues(Rig::on_gitlab(solves_demo()).await, &weak, "`api`").await;
 }
 
 /// The credentials are accepted again; a producer notices, and the task is done in its first attempt.

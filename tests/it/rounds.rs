@@ -473,3 +473,47 @@ async fn a_request_that_a_stranger_edited_since_is_not_given_to_a_round_on_githu
 async fn a_request_that_a_stranger_edited_since_is_not_given_to_a_round_on_gitlab() {
     an_edited_request_is_left_out(Rig::on_gitlab(script()).await).await;
 }
+
+/// Threads are to be resolved, and the checks fail after the round.
+async fn answers_and_resolves_nothing(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["rounds"]["resolve_threads"] = true.into();
+    rig.forge
+        .add_line_comment(DEMO, pull.number, ("greet.sh", 1), "Rename it.");
+    rig.forge
+        .add_review_as(DEMO, pull.number, HUMAN, "CHANGES_REQUESTED", "One thing.");
+    counted(&mut rig, "begun", "requests").await;
+    rig.consume().await;
+    let round = rounds(&rig).await.remove(0);
+    let missing = round.missing();
+    assert!(missing.is_some(), "{round:?}");
+    let threads = rig.forge.line_threads(DEMO, pull.number);
+    assert_eq!(replies(&threads[0]).len(), 1, "{threads:?}");
+    assert!(!threads[0].1, "{threads:?}");
+}
+
+/// Solves the sample issue, and breaks it in a round.
+fn breaks_in_a_round() -> Script {
+    Script::new()
+        .scenario(
+            Scenario::new("round 1")
+                .when("this is round 1 on it")
+                .find("first", r"thread (T\w+), on greet.sh:1")
+                .replies([
+                    shell("echo 'echo more' >> greet.sh"),
+                    commit_and_push("Say more"),
+                    say("I did it.\n\n{first}: Renamed it."),
+                ]),
+        )
+        .scenario(solves_demo())
+}
+
+#[tokio::test]
+async fn a_round_after_which_checks_fail_resolves_no_thread_on_github() {
+    answers_and_resolves_nothing(Rig::local(breaks_in_a_round()).await).await;
+}
+
+#[tokio::test]
+async fn a_round_after_which_checks_fail_resolves_no_thread_on_gitlab() {
+    answers_and_resolves_nothing(Rig::on_gitlab(breaks_in_a_round()).await).await;
+}
