@@ -1,6 +1,6 @@
 //! Commands in comments, the pause label, and what people do to items, on both forges.
 
-use agentmine_domain::{EndState, TaskState};
+use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Forge, HUMAN};
 use serde_json::json;
 
@@ -354,25 +354,25 @@ async fn a_task_whose_item_has_the_pause_label_does_not_begin() {
     assert_eq!(rig.model.requests().len(), 0);
 }
 
-/// Deliveries make the producer look at once; its scans and the worker's own looks are too rare to notice.
-async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
-    const SECRET: &str = "canary of a webhook's secret";
+const SECRET: &str = "canary of a webhook's secret";
+
+/// A producer and a worker whose own looks are too rare to notice. Returns where deliveries go.
+fn hears_webhooks(rig: &mut Rig, forge: &str) -> String {
     let address = free_address();
     rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
     rig.config["consumer"]["item_check_seconds"] = 3600.into();
+    rig.config["consumer"]["lease_seconds"] = 60.into();
     let key = match forge {
         "github" => "webhook_secret",
         _ => "webhook_secret_token",
     };
     rig.config["trackers"][forge][key] = SECRET.into();
     rig.config["consumer"]["concurrency"] = 3.into();
-    let numbers = [rig.label_issue(), rig.label_issue(), rig.label_issue()];
-    rig.forge.assign(DEMO, numbers[2], BOT);
-    let producer = rig.spawn("producer", &[]);
-    rig.wait("three tasks", |tasks| tasks.len() == 3).await;
-    rig.model.hold_at(2);
-    let consumer = rig.spawn("consumer", &[]);
-    rig.model.wait_for_held(3).await;
+    format!("http://{address}/webhooks/{forge}")
+}
+
+/// A delivery that names the repository.
+async fn deliver(url: &str, forge: &str, header: &str) {
     let body = json!({
         "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
     });
@@ -381,13 +381,25 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
         "github" => crate::webhooks::of_github(SECRET, &body).await,
         _ => SECRET.to_owned(),
     };
+    let status = crate::webhooks::post(url, &[(header, signature.as_str())], &body).await;
+    assert_eq!(status, 202);
+}
+
+/// Deliveries make the producer look at once.
+async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
+    let url = hears_webhooks(&mut rig, forge);
+    let numbers = [rig.label_issue(), rig.label_issue(), rig.label_issue()];
+    rig.forge.assign(DEMO, numbers[2], BOT);
+    let producer = rig.spawn("producer", &[]);
+    rig.wait("three tasks", |tasks| tasks.len() == 3).await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(3).await;
     let begun = std::time::Instant::now();
     let stop = rig.forge.say(DEMO, numbers[0], HUMAN, "/agentmine stop");
     rig.forge.close(DEMO, numbers[1]);
     rig.forge.unassign(DEMO, numbers[2], BOT);
-    let url = format!("http://{address}/webhooks/{forge}");
-    let status = crate::webhooks::post(&url, &[(header, signature.as_str())], &body).await;
-    assert_eq!(status, 202);
+    deliver(&url, forge, header).await;
     let tasks = rig.wait_ended(3).await;
     assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     for task in tasks {
@@ -407,4 +419,50 @@ async fn with_webhooks_people_are_obeyed_within_fifteen_seconds_on_github() {
 #[tokio::test]
 async fn with_webhooks_people_are_obeyed_within_fifteen_seconds_on_gitlab() {
     obeyed_by_webhooks(gitlab().await, "gitlab", "x-gitlab-token").await;
+}
+
+/// The labels of items, likewise.
+async fn labels_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
+    let url = hears_webhooks(&mut rig, forge);
+    let [paused, withdrawn] = [rig.label_issue(), rig.label_issue()];
+    let producer = rig.spawn("producer", &[]);
+    rig.wait("two tasks", |tasks| tasks.len() == 2).await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(2).await;
+    let begun = std::time::Instant::now();
+    rig.forge.add_label(DEMO, paused, PAUSE);
+    for label in rig.forge.labels(DEMO, withdrawn) {
+        rig.forge.remove_label(DEMO, withdrawn, &label);
+    }
+    deliver(&url, forge, header).await;
+    let state = |tasks: &[Task], number: u64| {
+        let task = tasks.iter().find(|task| task.item.number == number);
+        task.map(|task| task.state)
+    };
+    let is_so = |tasks: &[Task]| {
+        state(tasks, paused) == Some(TaskState::Paused) && state(tasks, withdrawn) == Some(STOPPED)
+    };
+    rig.wait("a pause and a stop", is_so).await;
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+
+    let begun = std::time::Instant::now();
+    rig.forge.remove_label(DEMO, paused, PAUSE);
+    deliver(&url, forge, header).await;
+    let goes_on = |tasks: &[Task]| state(tasks, paused) != Some(TaskState::Paused);
+    rig.wait("the paused task to go on", goes_on).await;
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    rig.model.release();
+    end(producer).await;
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn with_webhooks_labels_are_obeyed_within_fifteen_seconds_on_github() {
+    labels_by_webhooks(github().await, "github", "x-hub-signature-256").await;
+}
+
+#[tokio::test]
+async fn with_webhooks_labels_are_obeyed_within_fifteen_seconds_on_gitlab() {
+    labels_by_webhooks(gitlab().await, "gitlab", "x-gitlab-token").await;
 }

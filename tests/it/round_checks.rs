@@ -181,3 +181,31 @@ async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_github() {
 async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_gitlab() {
     a_conflict_is_merged_in_one_round(Rig::on_gitlab(merges()).await).await;
 }
+
+/// A status of somebody's service fails; there is no log.
+async fn a_red_status_begins_a_round(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    let head = head(&rig, &pull);
+    rig.forge
+        .add_status(DEMO, &head, "their/service", "failure");
+    counted(&mut rig, "begun", "checks").await;
+    rig.consume().await;
+    let tasks = rounds(&rig).await;
+    assert_eq!(tasks.len(), 1);
+    assert_done(&tasks[0]);
+    let prompt = newest_prompt(&rig);
+    assert!(prompt.contains("`their/service`"), "{prompt}");
+    let last = &status(&rig.forge.comments(DEMO, pull.number));
+    let because = "Round 1 was for failed checks (`their/service`)";
+    assert!(last.contains(because), "{last}");
+}
+
+#[tokio::test]
+async fn a_red_status_begins_a_round_on_github() {
+    a_red_status_begins_a_round(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_red_status_begins_a_round_on_gitlab() {
+    a_red_status_begins_a_round(Rig::on_gitlab(script()).await).await;
+}
