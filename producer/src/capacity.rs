@@ -45,16 +45,16 @@ pub(crate) fn applies(capacity: &Capacity, tracker: TrackerKind) -> bool {
 /// Tasks that were admitted, with their trackers.
 pub(crate) type AdmittedTasks = Vec<(Arc<dyn Tracker>, Task)>;
 
-/// What one producer saw of the repositories of a tracker with waiting tasks when it looked at them.
+/// What one producer saw of a tracker's repositories with waiting tasks when it last looked at them.
 pub(crate) struct Turns {
     tracker: Arc<dyn Tracker>,
-    /// Whether those of no tracker are its too.
+    /// Whether it also looks at repositories whose tracker is not configured.
     is_first: bool,
     seen: HashMap<RepositoryKey, (RepositoryLoad, BootInstant)>,
 }
 
 impl Turns {
-    /// What was seen of none yet.
+    /// Before the first look.
     pub(crate) fn of(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) -> Self {
         let first = deps.trackers.first();
         Self {

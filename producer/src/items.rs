@@ -1,5 +1,5 @@
-//! What people did to the items of tasks in progress, where a webhook points. A worker looks at its own item too, but less
-//! often.
+//! What people did to the items of tasks in progress, and of those that wait for a worker, where a webhook points. A worker
+//! looks at its own item too, but less often.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use anyhow::Result;
 
 use crate::deps::ProducerDeps;
 
-/// Tasks that wait for a worker whose items are looked at.
+/// The newest open tasks, among which are those that wait for a worker.
 const MOST_OPEN: u32 = 500;
 
 /// Looks at the items of the tasks of one repository that are in progress, or wait. A fault is left to the next look.

@@ -8,7 +8,7 @@ use agentmine_domain::{RedCheck, Round};
 use agentmine_effects::is_final;
 use agentmine_gateway::without_secrets;
 use agentmine_runtime::config::BaseConflictRule;
-use agentmine_trackers::{Item, Thread, TrackerError, objection_to_text};
+use agentmine_trackers::{Item, Thread, TrackerError, objection_to_text_of};
 
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
@@ -103,8 +103,8 @@ async fn checks(ctx: &SessionContext, red: &[RedCheck]) -> Result<Vec<FailedChec
     Ok(checks)
 }
 
-/// The issue that the pull request is for. One that cannot be read is left out, and so is one whose text somebody changed who
-/// may not start work.
+/// The issue that the pull request is for. It is skipped if it cannot be read, or if somebody who may not start work has
+/// changed its text.
 async fn request(
     ctx: &SessionContext,
     round: &Round,
@@ -117,11 +117,7 @@ async fn request(
     let read = async {
         let tracker = ctx.effects.tracker();
         let item = tracker.item(&origin.item).await?;
-        let trigger = origin.answered_trigger.as_ref().unwrap_or(&origin.trigger);
-        let requested = tracker.requested(&origin.item, trigger).await?;
-        let since = requested.and_then(|it| it.at).unwrap_or(origin.created_at);
-        let objection = objection_to_text(tracker, &origin.item, since).await?;
-        Ok((item, objection))
+        Ok((item, objection_to_text_of(tracker, &origin).await?))
     };
     match read.await {
         Ok((item, None)) => Ok(Some((item.title, item.body))),

@@ -2,7 +2,7 @@
 //!
 //! A call's snapshot is stored before its result is recorded. If the worker is killed in between, the
 //! restored files are those after the call while the journal records its outcome as unknown; never the
-//! other way round. The next call begins after that, so that a snapshot never contains a part of a later call.
+//! other way round. A store that is away is waited for. The next call begins after that, so that a snapshot never contains a part of a later call.
 //! A snapshot is taken even after a call that seems to have changed nothing: processes that an earlier call
 //! left in the background may have; in the sandbox this costs a look and no process.
 

@@ -25,7 +25,7 @@ use agentmine_llm::Model;
 use agentmine_runtime::config::has_label;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::SandboxError;
-use agentmine_trackers::{Item, TrackerError, objection_to_text};
+use agentmine_trackers::{Item, TrackerError, objection_to_text_of};
 use futures::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
@@ -334,11 +334,7 @@ async fn item_now(ctx: &SessionContext) -> Result<Item, SessionError> {
 /// until somebody who may start work adds the label again.
 async fn confirmed(ctx: &SessionContext, item: Item) -> Result<Item, SessionError> {
     let (tracker, task) = (ctx.effects.tracker(), &ctx.task);
-    let trigger = task.answered_trigger.as_ref().unwrap_or(&task.trigger);
-    let requested = tracker.requested(&task.item, trigger).await?;
-    // A task that a person made again with the command line has no event: it was asked for when it was made.
-    let since = requested.and_then(|it| it.at).unwrap_or(task.created_at);
-    let Some(objection) = objection_to_text(tracker, &task.item, since).await? else {
+    let Some(objection) = objection_to_text_of(tracker, task).await? else {
         return Ok(item);
     };
     let label = &ctx.deps.config.labels.request;

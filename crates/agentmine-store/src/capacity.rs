@@ -41,7 +41,7 @@ pub struct RepositoryLoad {
     pub waiting: u64,
     /// Its tasks that were admitted and that no worker has.
     pub queued: u64,
-    /// Those of the queued ones that were given back, and that no worker may have yet.
+    /// Those of the queued ones that were given back and whose delay is not over.
     pub delayed: u64,
     /// Its tasks that workers have.
     pub leased: u64,

@@ -35,6 +35,7 @@ pub use local::LocalTracker;
 pub use marker::{FLEET_MARKER, Marker};
 pub use people::{
     Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
+    objection_to_text_of,
 };
 pub use person_task::for_task;
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};

@@ -1,6 +1,6 @@
 //! Who asked for work, who may, and who changed what was asked for.
 
-use agentmine_domain::ItemRef;
+use agentmine_domain::{ItemRef, Task};
 use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
@@ -116,6 +116,21 @@ pub async fn objection_to_request(
         }),
         Err(error) => return Err(error),
     })
+}
+
+/// What speaks against the text of a task's item as it is now, by [`objection_to_text`] since the work was requested.
+///
+/// # Errors
+/// Returns errors of the tracker.
+pub async fn objection_to_text_of(
+    tracker: &dyn Tracker,
+    task: &Task,
+) -> Result<Option<Objection>, TrackerError> {
+    let trigger = task.answered_trigger.as_ref().unwrap_or(&task.trigger);
+    let requested = tracker.requested(&task.item, trigger).await?;
+    // A task that a person made again with the command line has no event: it was requested when it was made.
+    let since = requested.and_then(|it| it.at).unwrap_or(task.created_at);
+    objection_to_text(tracker, &task.item, since).await
 }
 
 /// What speaks against working on an item's text as it is now: somebody who may not start work changed it after it

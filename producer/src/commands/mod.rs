@@ -98,6 +98,14 @@ struct Place {
 }
 
 impl Place {
+    fn of(item: ItemRef) -> Self {
+        Self {
+            item,
+            live: false,
+            pulls: BTreeSet::new(),
+        }
+    }
+
     fn pulls(&self) -> Vec<ItemRef> {
         let pull = |number: &u64| ItemRef {
             kind: ItemKind::PullRequest,
@@ -218,11 +226,8 @@ async fn places(deps: &ProducerDeps, tracker: &dyn Tracker) -> Result<Vec<Place>
         };
         let pull = pull_of(deps, &task).await?;
         let item = task.item;
-        let place = places.entry(item.repository()).or_insert(Place {
-            item,
-            live: false,
-            pulls: BTreeSet::new(),
-        });
+        let place = places.entry(item.repository());
+        let place = place.or_insert_with(|| Place::of(item));
         place.live |= is_live;
         place.pulls.extend(pull);
     }
@@ -230,11 +235,8 @@ async fn places(deps: &ProducerDeps, tracker: &dyn Tracker) -> Result<Vec<Place>
     for task in watched.await? {
         let pull = opened_by(&task);
         let item = task.item;
-        let place = places.entry(item.repository()).or_insert(Place {
-            item,
-            live: false,
-            pulls: BTreeSet::new(),
-        });
+        let place = places.entry(item.repository());
+        let place = place.or_insert_with(|| Place::of(item));
         place.pulls.extend(pull);
     }
     Ok(places.into_values().collect())

@@ -43,7 +43,7 @@ const AT_ONCE: usize = 8;
 const MOST_OPEN: u32 = 500;
 /// The newest tasks, among which are those that ended lately.
 const NEWEST: u32 = 100;
-/// Of those that wait, so many that are next.
+/// Waiting tasks that are next in turn, however old they are.
 const IN_TURN: u32 = 40;
 /// For so long a task is shown that ended.
 const ENDED: TimeDelta = TimeDelta::days(7);
@@ -93,22 +93,25 @@ impl SeenDashboards {
     }
 
     fn look_soon(&self, tracker: &dyn Tracker, path: &str) {
-        let host = (tracker.kind(), tracker.host().to_owned());
         let mut seen = self.lock();
-        seen.hinted.entry(host).or_default().insert(path.to_owned());
+        seen.hinted
+            .entry(server(tracker))
+            .or_default()
+            .insert(path.to_owned());
         drop(seen);
         self.hint.notify_waiters();
     }
 
-    /// What is to be looked at soon, by this look.
+    /// Takes the paths that are to be looked at soon.
     fn take_hinted(&self, tracker: &dyn Tracker) -> HashSet<String> {
-        let host = (tracker.kind(), tracker.host().to_owned());
-        self.lock().hinted.remove(&host).unwrap_or_default()
+        self.lock()
+            .hinted
+            .remove(&server(tracker))
+            .unwrap_or_default()
     }
 
     fn has_hinted(&self, tracker: &dyn Tracker) -> bool {
-        let host = (tracker.kind(), tracker.host().to_owned());
-        self.lock().hinted.contains_key(&host)
+        self.lock().hinted.contains_key(&server(tracker))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
@@ -116,7 +119,12 @@ impl SeenDashboards {
     }
 }
 
-/// Looks again and again, until the process drains.
+/// What tells one tracker from the others.
+fn server(tracker: &dyn Tracker) -> (TrackerKind, String) {
+    (tracker.kind(), tracker.host().to_owned())
+}
+
+/// Looks at the dashboards of a tracker again and again, until the process drains.
 pub(crate) async fn watch(
     (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
     draining: CancellationToken,

@@ -30,7 +30,7 @@ pub struct DashboardView {
     pub working: Vec<DashboardEntry>,
     /// Tasks that wait.
     pub waiting: Vec<DashboardEntry>,
-    /// How many more wait.
+    /// How many other tasks wait.
     pub more_waiting: usize,
     /// Requests that make no task.
     pub held: Vec<Held>,
@@ -71,7 +71,7 @@ pub fn dashboard_text(view: &DashboardView, notice: &str) -> String {
     text
 }
 
-/// A part with its first entries; `more` are of it too.
+/// A part of the text. `more` further entries are counted, and not listed.
 fn part(text: &mut String, name: &str, entries: &[String], more: usize) {
     if entries.is_empty() {
         if name == "At work" {

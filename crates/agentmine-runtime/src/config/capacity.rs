@@ -73,8 +73,7 @@ impl Capacity {
             || !quiet_hours.is_empty()
     }
 
-    /// When the quiet hours end that it is now, by their own clock, such as `07:00 Europe/Berlin`; `None`: it is none of
-    /// them.
+    /// The end of the current quiet hours by their own clock, such as `07:00 Europe/Berlin`; `None` outside quiet hours.
     #[must_use]
     pub fn quiet_until(&self, now: DateTime<Utc>) -> Option<String> {
         let (now, clock) = match self.zone() {
@@ -100,7 +99,7 @@ impl Capacity {
         Some(format!("{:02}:{:02} {clock}", until / 60, until % 60))
     }
 
-    /// The zone of `time_zone`; `None` if there is none, or it is none.
+    /// The zone of `time_zone`; `None` if it is empty, or no zone has that name.
     pub(super) fn zone(&self) -> Option<Tz> {
         self.time_zone.parse().ok()
     }

@@ -279,7 +279,7 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
              AND (SELECT count(*) FROM sessions s
                   WHERE s.task = tasks.id AND s.client IS NOT NULL AND s.ended_at IS NULL) = 0",
         ),
-        // A task that was given back, and no worker may have before some time is over. A count, as above.
+        // A task that was given back and whose delay is not over. A count, as above.
         (
             "{delayed}",
             "(SELECT count(*) FROM outbox o
