@@ -77,7 +77,7 @@ pub(crate) enum SessionError {
     NotASeparateBranch(String),
     /// A rule of the forge protects the work branch.
     #[error(
-        "the branch {branch:?} cannot be pushed to, because {why}. hint: let the account of AgentMine push to it, and request the work again"
+        "the branch {branch:?} cannot be pushed to, because {why}. hint: allow AgentMine's account to push to it, then request the work again"
     )]
     ProtectedBranch { branch: String, why: String },
     #[error("the branch moved during or after the measurement")]

@@ -62,7 +62,7 @@ pub(crate) fn describe() {
     agentmine_gateway::describe_metrics();
     metrics::describe_counter!(
         "agentmine_session_results_total",
-        "Ends of sessions by result and cause: none, the task, the world outside, a person, or ours."
+        "Ended sessions by result and cause: none, the task, an external service, a person, or AgentMine."
     );
     for result in RESULTS {
         for cause in Cause::ALL {
@@ -124,8 +124,8 @@ pub(crate) fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_clone_failures_total",
-        "Clones in sandboxes that failed, by cause: the host was away, it refused the worker, repository or branch are \
-         missing, or another one."
+        "Failed clones in sandboxes, by cause: host unavailable, credentials refused, repository or branch missing, \
+         or other."
     );
     agentmine_runtime::metrics::zero("agentmine_clone_failures_total", "cause", &CLONE_FAILURES);
     metrics::describe_counter!(
@@ -134,7 +134,7 @@ pub(crate) fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_leases_lost_total",
-        "Sessions that ended since their lease was lost: taken by another worker, or the store was silent."
+        "Sessions that ended because their lease was lost: another worker took it, or the store did not answer."
     );
     agentmine_runtime::metrics::zero("agentmine_leases_lost_total", "cause", &LOSSES);
     metrics::describe_counter!(

@@ -73,7 +73,7 @@ impl Presence {
         let process = format!("{}/{}-{salt}", host.trim(), std::process::id());
         let held = hold(folder, database, &process);
         if let Err(error) = &held {
-            tracing::info!(%error, folder = %folder.display(), "other workers of this machine will not see it at once if this one dies");
+            tracing::info!(%error, folder = %folder.display(), "other workers on this machine will not notice at once if this one dies");
         }
         Self {
             process,

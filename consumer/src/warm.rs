@@ -19,7 +19,7 @@ impl Warm {
         let Some(keeping) = self.0 else { return };
         stop.drain();
         if let Some(Err(error)) = stop.killed().run_until_cancelled(keeping).await {
-            tracing::error!(%error, "the sandboxes that were started ahead are left to the sweep");
+            tracing::error!(%error, "the sandboxes that were started ahead are left for the sweep to remove");
         }
     }
 }

@@ -110,7 +110,7 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
         );
     }
     for fault in servers::operator_faults(&config) {
-        tracing::warn!(fault, "an entry of the MCP file is left out");
+        tracing::warn!(fault, "an entry of the MCP file is skipped");
     }
     Ok(ConsumerDeps {
         config,

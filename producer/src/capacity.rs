@@ -167,7 +167,7 @@ async fn in_repository(deps: &ProducerDeps, load: RepositoryLoad) -> Result<Admi
     let open = match tracker.open_pull_requests(&first.item).await {
         Ok(open) => open,
         Err(error) => {
-            hold(&format!("its repository cannot be looked at: {error}")).await?;
+            hold(&format!("its repository cannot be checked: {error}")).await?;
             return Ok(Vec::new());
         }
     };
@@ -207,7 +207,7 @@ async fn in_repository(deps: &ProducerDeps, load: RepositoryLoad) -> Result<Admi
             }
             Admitted::NotWaiting => {}
             Admitted::Full => {
-                full.get_or_insert_with(|| "others took the room for it".to_owned());
+                full.get_or_insert_with(|| "other tasks took its slot".to_owned());
                 if let Some(WaitsFor::Item(_)) = task.card.waits_for {
                     store.hold_task(task.id, "", AGAIN).await?;
                 }
@@ -216,7 +216,7 @@ async fn in_repository(deps: &ProducerDeps, load: RepositoryLoad) -> Result<Admi
     }
     hold(
         full.as_deref()
-            .unwrap_or("others of its repository go first"),
+            .unwrap_or("other tasks of its repository go first"),
     )
     .await?;
     Ok(admitted)
@@ -250,7 +250,7 @@ impl Fleet {
         let tasks = u64::from(capacity.running_tasks);
         if tasks > 0 && queued + leased >= tasks {
             return Some(format!(
-                "{} of its repository are at work or next, and capacity.running_tasks is {tasks}",
+                "{} of its repository are running or next, and capacity.running_tasks is {tasks}",
                 counted(queued + leased, "task")
             ));
         }
@@ -268,7 +268,7 @@ impl Fleet {
         let most = u64::from(capacity.open_pull_requests);
         if most > 0 && self.open + on_issues >= most {
             return Some(format!(
-                "its repository has {} of the fleet and {} on issues at work or next, and capacity.open_pull_requests is {most}",
+                "its repository has {} of the fleet and {} on issues running or next, and capacity.open_pull_requests is {most}",
                 counted(self.open, "open pull request"),
                 counted(on_issues, "task")
             ));
@@ -276,7 +276,7 @@ impl Fleet {
         let daily = u64::from(capacity.pull_requests_per_day);
         (daily > 0 && self.opened + on_issues >= daily).then(|| {
             format!(
-                "its repository got {} in 24 hours and has {} on issues at work or next, and capacity.pull_requests_per_day is {daily}",
+                "its repository got {} in 24 hours and has {} on issues running or next, and capacity.pull_requests_per_day is {daily}",
                 counted(self.opened, "pull request"),
                 counted(on_issues, "task")
             )

@@ -96,7 +96,7 @@ async fn totals(deps: &ProducerDeps) {
 
 async fn fold(deps: &ProducerDeps) {
     if let Err(error) = deps.store.fold_totals().await {
-        tracing::debug!(%error, "the sums of the fleet were not folded; a later reading tries again");
+        tracing::debug!(%error, "the totals of the fleet could not be compacted; a later pass tries again");
     }
 }
 
@@ -161,7 +161,7 @@ fn describe() {
     );
     describe_gauge!(
         "agentmine_demand_slots",
-        "Slots that have something to do; what an autoscaler reads. From the store."
+        "Slots that have work, for an autoscaler. From the store."
     );
     describe_gauge!(
         "agentmine_outbox_due",

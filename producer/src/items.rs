@@ -46,7 +46,7 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: 
     for task in tasks.iter().filter(is_there) {
         if let Err(error) = one(deps, tracker, task).await {
             let error = format!("{error:#}");
-            tracing::debug!(task.id = %task.id, error, "the item of a task cannot be looked at");
+            tracing::debug!(task.id = %task.id, error, "the item of a task cannot be checked");
         }
     }
 }

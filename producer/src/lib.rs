@@ -145,7 +145,7 @@ async fn keep_admitting(
         // A pass is short and is not cancelled.
         if let Err(error) = Box::pin(scan::admit(&deps, &mut turns)).await {
             let error = format!("{error:#}");
-            tracing::debug!(error, "not all waiting tasks could be looked at");
+            tracing::debug!(error, "not all waiting tasks could be checked");
         }
     }
 }

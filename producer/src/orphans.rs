@@ -76,7 +76,7 @@ impl Orphans {
                 Ok(false) => {}
                 Err(error) => {
                     self.is_partial = true;
-                    tracing::warn!(%item, %error, "an item without a task could not be put right");
+                    tracing::warn!(%item, %error, "an item without a task could not be corrected");
                 }
             }
         }
@@ -106,11 +106,11 @@ impl Orphans {
         };
         match reporter.put_orphan_right(item).await? {
             Orphan::PutRight => {
-                tracing::warn!(%item, "the item said that it was worked on, and no task was; it was put right");
+                tracing::warn!(%item, "the item was marked as worked on, but has no task; it was corrected");
             }
             Orphan::Live => {}
             Orphan::Foreign => {
-                tracing::debug!(%item, "another fleet may work on the item; it is left alone");
+                tracing::debug!(%item, "another fleet may be working on the item; it is not changed");
             }
         }
         Ok(false)

@@ -96,7 +96,7 @@ impl Paused {
             );
             if let Err(error) = self.judge(deps, &task, looked, is_first).await {
                 let error = format!("{error:#}");
-                tracing::debug!(task.id = %task.id, error, "a paused task cannot be looked at");
+                tracing::debug!(task.id = %task.id, error, "a paused task cannot be checked");
                 return;
             }
             if is_silent {
@@ -135,7 +135,7 @@ impl Paused {
                 if task.waits_for_credentials() {
                     self.waiting(task.id).refused |= refused;
                 }
-                tracing::debug!(task.id = %task.id, %error, "the item of a paused task cannot be looked at");
+                tracing::debug!(task.id = %task.id, %error, "the item of a paused task cannot be checked");
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ async fn batch(deps: &ProducerDeps) -> bool {
     match deps.store.prune(&deps.config.store.retention).await {
         Ok(pruned) => pruned.found_any(),
         Err(error) => {
-            tracing::warn!(%error, "what is no longer kept was not removed; a later pass tries again");
+            tracing::warn!(%error, "data past its retention could not be removed; a later pass tries again");
             false
         }
     }

@@ -173,7 +173,7 @@ fn unseen(error: &TrackerError) -> Looked {
         | TrackerError::RateLimited { .. }
         | TrackerError::Unavailable { .. }
         | TrackerError::NotPermitted { .. } => {
-            Looked::Waits(format!("its item cannot be looked at: {error}"))
+            Looked::Waits(format!("its item cannot be checked: {error}"))
         }
     }
 }

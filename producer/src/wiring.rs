@@ -92,7 +92,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
 async fn migrate(config: &Config) -> Result<()> {
     agentmine_store::check(&config.store).map_err(of("store"))?;
     agentmine_store::migrate(&config.store).await?;
-    tracing::info!("the schema is that of this version");
+    tracing::info!("the schema is up to date");
     Ok(())
 }
 

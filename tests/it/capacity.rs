@@ -74,8 +74,8 @@ async fn many_delay_those_of_another_repository_by_one(gitlab: bool) {
     }
     let said = reasons(&rig).await;
     for place in [
-        "it is the next one of its repository",
-        "1 task of its repository goes before it",
+        "it is the next task of its repository",
+        "1 task of its repository is ahead of it",
     ] {
         let there = said.values().filter(|reason| reason.contains(place));
         assert_eq!(there.count(), 1, "{place}: {said:?}");

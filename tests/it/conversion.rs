@@ -333,7 +333,7 @@ async fn the_branch_of_a_draft_that_a_person_removed_is_not_brought_back_on_gith
 #[tokio::test]
 async fn the_branch_of_a_draft_that_a_person_removed_is_not_brought_back_on_gitlab() {
     let rig = Rig::on_gitlab(solves_demo()).await;
-    a_withdrawn_draft_stops(rig, removes, "somebody removed the branch").await;
+    a_withdrawn_draft_stops(rig, removes, "somebody deleted the branch").await;
 }
 
 /// The check fails, so there is something missing.

@@ -246,7 +246,7 @@ async fn is_not_opened_again_and_again(mut rig: Rig, list: &str) {
     rig.forge.inject(refused.times(usize::MAX));
     rig.label_issue();
     let producer = rig.spawn("producer", &[]);
-    producer.wait_for("its dashboard cannot be kept").await;
+    producer.wait_for("its dashboard cannot be updated").await;
     let_it_be_written(&rig).await;
     let before = rig.forge.requests().len();
     rig.forge
@@ -500,7 +500,7 @@ async fn obeys(mut rig: Rig) {
     let again = tasks.iter().filter(|it| it.item.number == first).count();
     assert_eq!(again, 2, "{tasks:#?}");
     let said = rewritten(&rig).await.body;
-    assert!(said.contains("task 1 goes on as task 4"), "{said}");
+    assert!(said.contains("task 1 continues as task 4"), "{said}");
     assert!(!said.contains("[x]"), "{said}");
     assert_eq!(rig.forge.quick_actions(), Vec::<String>::new());
 }
@@ -591,9 +591,9 @@ async fn says_what_came_of_each(rig: Rig) {
     assert_eq!(rig.tasks().await.len(), 4);
     let said = rewritten(&rig).await.body;
     for part in [
-        format!("task {} goes on", paused.number),
-        format!("task {} was over already", over.number),
-        format!("task {} goes on as task 4", again.number),
+        format!("task {} continues", paused.number),
+        format!("task {} was already over", over.number),
+        format!("task {} continues as task 4", again.number),
     ] {
         assert!(said.contains(&part), "{part}: {said}");
     }
@@ -637,7 +637,7 @@ async fn is_obeyed_once(rig: Rig) {
     assert_eq!(rig.tasks().await.len(), 2);
     let said = rewritten(&rig).await.body;
     assert!(
-        said.contains("task 1 goes on as task 2") && !said.contains("[x]"),
+        said.contains("task 1 continues as task 2") && !said.contains("[x]"),
         "{said}"
     );
 }

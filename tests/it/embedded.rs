@@ -392,7 +392,7 @@ fn an_issue_that_cannot_be_worked_on_is_refused_with_the_reason() {
     let shown = text(&output);
     assert_eq!(output.status.code(), Some(2), "{shown}");
     assert!(
-        shown.contains("warning: an issue is left out") && shown.contains("1.md:"),
+        shown.contains("warning: an issue is skipped") && shown.contains("1.md:"),
         "{shown}"
     );
     assert!(

@@ -396,7 +396,7 @@ async fn what_the_set_up_leaves_is_not_part_of_the_change() {
     );
     assert_eq!(rig.forge.file_at(DEMO, head, "many/1"), None);
     assert!(
-        transcript.contains("`many/` (more than 500 files) is left out of commits"),
+        transcript.contains("`many/` (more than 500 files) is excluded from commits"),
         "{transcript}"
     );
     assert_eq!(

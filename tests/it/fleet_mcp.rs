@@ -655,7 +655,7 @@ async fn a_call_on_the_worker_is_cancelled_when_the_store_is_silent() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     gate.take_away();
-    consumer.logged("the session stands still").await;
+    consumer.logged("the session is suspended").await;
     gate.give_back();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
@@ -697,7 +697,7 @@ async fn sampling_on_the_worker_is_cancelled_when_the_store_is_silent() {
     let consumer = rig.spawn("consumer", &["--once"]);
     rig.model.wait_for_held(1).await;
     gate.take_away();
-    consumer.logged("the session stands still").await;
+    consumer.logged("the session is suspended").await;
     rig.model.wait_for_none_held().await;
     gate.give_back();
     let (status, log) = consumer.end().await;

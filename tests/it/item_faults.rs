@@ -420,12 +420,12 @@ fn replaces_it(rig: &Rig, branch: &str) -> Option<String> {
 
 #[tokio::test]
 async fn a_branch_that_a_person_removed_is_not_brought_back_on_github() {
-    leaves_the_branch(github().await, removes_it, "somebody removed the branch").await;
+    leaves_the_branch(github().await, removes_it, "somebody deleted the branch").await;
 }
 
 #[tokio::test]
 async fn a_branch_that_a_person_removed_is_not_brought_back_on_gitlab() {
-    leaves_the_branch(gitlab().await, removes_it, "somebody removed the branch").await;
+    leaves_the_branch(gitlab().await, removes_it, "somebody deleted the branch").await;
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn a_command_that_a_rule_refuses_is_not_run_and_the_model_learns_why() {
         "`git` may not be run here: the operator's rule",
         "git push --mirror",
         "The command was not run: the operator's rule",
-        "and nobody is here to ask. Reach the goal without it",
+        "and nobody is available to ask. Reach the goal without it",
         "command_executor.execution.ask_commands",
     ] {
         assert!(transcript.contains(told), "{told}: {transcript}\n{log}");

@@ -519,7 +519,7 @@ fn agents_are_listed_shown_and_validated_on_the_command_line() {
     let list = home.run(&["agent", "list"]);
     assert_eq!((list.code, list.out.contains("typo")), (Some(0), false));
     assert!(
-        list.error.contains("typo.yaml is left out"),
+        list.error.contains("typo.yaml is skipped"),
         "{}",
         list.error
     );
@@ -788,7 +788,7 @@ async fn what_a_session_proposes_is_given_to_the_next_one_only_after_a_person_ac
         "{outcomes:?}"
     );
     assert!(
-        outcomes[2].to_string().contains("holds a secret"),
+        outcomes[2].to_string().contains("contains a secret"),
         "{outcomes:?}"
     );
 

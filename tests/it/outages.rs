@@ -145,7 +145,7 @@ async fn an_engine_that_ends_again_while_the_task_works_costs_an_attempt() {
     assert_eq!(task.state, TaskState::Ended(EndState::Failed), "{log}");
     let reason = task.reason.unwrap_or_default();
     assert!(
-        reason.contains("engine has now ended in more than one session"),
+        reason.contains("engine has now stopped during more than one session"),
         "{reason}"
     );
 }

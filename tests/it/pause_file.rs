@@ -40,7 +40,7 @@ async fn a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed() {
     );
 
     std::fs::remove_file(&file).unwrap();
-    consumer.logged("the pause file is gone").await;
+    consumer.logged("the pause file was removed").await;
     assert_done(&rig.wait_ended(2).await[0]);
     consumer.terminate();
     let (status, log) = consumer.end().await;

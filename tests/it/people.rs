@@ -349,7 +349,7 @@ async fn an_item_that_is_worked_on_without_a_task_is_put_right() {
         let comments = rig.forge.comments(DEMO, number);
         assert_eq!(comments.len(), 1, "{comments:#?}");
         let text = &comments[0].body;
-        assert!(text.contains("no task for it is known"), "{text}");
+        assert!(text.contains("there is no task for it any more"), "{text}");
     }
     assert_eq!(rig.forge.labels(DEMO, live), [PROCESSING], "its task waits");
     assert!(rig.forge.comments(DEMO, live).is_empty());

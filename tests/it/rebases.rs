@@ -98,7 +98,7 @@ async fn is_done_in_one_round(rig: &Rig, pull: &PullView) {
         assert!(said.contains(part), "{part} is not in {said}");
     }
     // It says what was done.
-    let is_merged = said.contains("and which was merged instead");
+    let is_merged = said.contains("but which was merged instead");
     assert_eq!(is_merged, !is_linear(rig, pull), "{said}");
     // Our own push is not taken for that of somebody else.
     rig.produce().await;

@@ -124,7 +124,7 @@ async fn a_closed_or_merged_merge_request_gets_no_round_on_gitlab() {
 async fn a_branch_that_a_person_removed_ends_the_rounds_on_gitlab() {
     let removes = |rig: &Rig, pull: &PullView| rig.forge.remove_branch(DEMO, &pull.head);
     let rig = Rig::on_gitlab(script()).await;
-    what_people_did_ends_the_rounds(rig, removes, ("removed", &["somebody removed"])).await;
+    what_people_did_ends_the_rounds(rig, removes, ("removed", &["somebody deleted"])).await;
 }
 
 #[tokio::test]

@@ -245,7 +245,7 @@ async fn a_collector_that_is_away_stops_no_session_and_its_losses_are_counted() 
         consumer.terminate();
         let (status, log) = consumer.end().await;
         assert!(status.success(), "{log}");
-        let warned = log.matches("the collector takes no traces").count();
+        let warned = log.matches("the collector accepts no traces").count();
         assert_eq!(warned, 1, "once for each outage: {log}");
     }
 }

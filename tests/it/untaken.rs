@@ -37,7 +37,7 @@ async fn each_reason(rig: Rig) {
         (&why["status"], &why["id"]),
         (&json!("no_task"), &Value::Null)
     );
-    says(&why, "`coding agent`, which asks for work");
+    says(&why, "`coding agent`, which requests work");
     let why = rig.why(&name(DEMO, done), 0);
     assert_eq!(codes(&why), ["no_label"]);
     says(&why, "It carries `coding agent done`");
@@ -157,5 +157,5 @@ async fn why_says_what_a_task_would_be_worked_on_with() {
         rig.config["command_executor"]["docker"]["base_image"]
     );
     let notes = environment["notes"].to_string();
-    assert!(notes.contains("own files are left out"), "{notes}");
+    assert!(notes.contains("repository's files are ignored"), "{notes}");
 }

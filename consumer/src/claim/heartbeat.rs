@@ -314,11 +314,11 @@ async fn send_heartbeats(
 async fn freeze_in_silence(certainty: Certainty, lease: Lease, freezer: Arc<Freezer>) {
     loop {
         certainty.lapsed().await;
-        tracing::error!(task.id = %lease.task, epoch = %lease.epoch, "no heartbeat for too long; the session stands still");
+        tracing::error!(task.id = %lease.task, epoch = %lease.epoch, "no heartbeat for too long; the session is suspended");
         metrics::counter!("agentmine_lease_silences_total").increment(1);
         freezer.freeze().await;
         certainty.restored().await;
-        tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store answers again; the session continues");
+        tracing::info!(task.id = %lease.task, epoch = %lease.epoch, "the store is available again; the session continues");
         freezer.thaw().await;
     }
 }

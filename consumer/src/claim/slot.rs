@@ -102,7 +102,7 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         Ok(Some(delivery)) => on_message(deps, worker, delivery, stop).await,
         Ok(None) => poll(deps, worker, mode, stop).await,
         Err(error) => {
-            tracing::debug!(%error, "no message from the queue; polling the rows");
+            tracing::debug!(%error, "no message from the queue; polling the database");
             match poll(deps, worker, mode, stop).await {
                 Next::Nothing if mode == ConsumerMode::Continuous => Next::Unavailable,
                 other => other,
@@ -111,12 +111,12 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
     }
 }
 
-/// Waits until the pause file is gone, or the process drains.
+/// Waits until the pause file was removed, or the process drains.
 async fn wait_for_removal(deps: &ConsumerDeps, worker: &WorkerId, stop: &Shutdown) {
     let Some(file) = deps.config.consumer.paused_by() else {
         return;
     };
-    tracing::info!(worker = %worker.0, file = %file.display(), "the pause file exists: no task is taken until it is removed");
+    tracing::info!(worker = %worker.0, file = %file.display(), "the pause file exists: no tasks are taken until it is removed");
     let draining = stop.draining();
     while deps.config.consumer.paused_by().is_some() {
         tokio::select! {
@@ -124,13 +124,13 @@ async fn wait_for_removal(deps: &ConsumerDeps, worker: &WorkerId, stop: &Shutdow
             () = tokio::time::sleep(PAUSED) => {}
         }
     }
-    tracing::info!(worker = %worker.0, "the pause file is gone: tasks are taken again");
+    tracing::info!(worker = %worker.0, "the pause file was removed: tasks are taken again");
 }
 
 /// Leaves a message to other consumers, or to this one later.
 async fn put_back(delivery: Box<dyn Delivery>) {
     if let Err(error) = delivery.retry_later(0).await {
-        tracing::debug!(%error, "a message was not left; the broker will redeliver it");
+        tracing::debug!(%error, "a message could not be put back; the broker will redeliver it");
     }
 }
 
@@ -146,7 +146,7 @@ async fn on_message(
         Err(reason) => {
             tracing::warn!(
                 reason,
-                "a message is not a wake-up and goes to the dead-letter queue"
+                "a message is not a wake-up; it goes to the dead-letter queue"
             );
             if let Err(error) = delivery.dead_letter(&reason).await {
                 tracing::warn!(%error, "the message could not be dead-lettered and will be redelivered");
@@ -248,7 +248,7 @@ async fn leave(delivery: Box<dyn Delivery>, task: &Task) {
         TaskState::Leased(_) | TaskState::Paused | TaskState::Ended(_) => delivery.ack().await,
     };
     if let Err(error) = left {
-        tracing::debug!(task.id = %task.id, %error, "the message of another consumer's task was not left; the broker will redeliver it");
+        tracing::debug!(task.id = %task.id, %error, "the message of another consumer's task could not be put back; the broker will redeliver it");
     }
 }
 
@@ -324,7 +324,7 @@ where
     loop {
         match claim().await {
             Err(error @ StoreError::Unavailable(_)) => {
-                tracing::debug!(%error, "a claim has no answer; it is repeated");
+                tracing::debug!(%error, "no answer to a claim; it is repeated");
                 tokio::select! {
                     biased;
                     () = stop.killed().cancelled_owned() => return Err(error),

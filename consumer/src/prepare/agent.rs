@@ -37,7 +37,7 @@ pub(super) async fn agent(
     let agent = EffectiveAgent::of_files(name, operator.as_ref(), repository.as_ref(), allowed);
     let agent = agent.ok_or_else(|| {
         SessionError::Agent(format!(
-            "there is no agent {name:?}: expected {name}.yaml in the operator's folder of agents, or in {REPOSITORY_FOLDER} of the repository"
+            "there is no agent {name:?}: expected {name}.yaml in the operator's folder for agents, or in {REPOSITORY_FOLDER} of the repository"
         ))
     })?;
     for note in &agent.notes {
@@ -46,7 +46,7 @@ pub(super) async fn agent(
     if agent.client != AgentClient::Agentmine {
         let client = agent.client.as_str();
         return Err(SessionError::Agent(format!(
-            "the agent {name:?} is for the client {client}, and the fleet runs its own loop alone"
+            "the agent {name:?} is for the client {client}, but the fleet runs only AgentMine's own loop"
         )));
     }
     if operator.is_some() || repository.is_some() {
@@ -112,7 +112,7 @@ async fn of_repository(
         match read {
             Ok(definition) => return Ok(Some(definition)),
             Err(why) => {
-                let note = format!("the repository's {path} is left out: {why:.500}");
+                let note = format!("the repository's {path} is ignored: {why:.500}");
                 ctx.note(&note).await?;
             }
         }

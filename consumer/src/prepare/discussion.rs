@@ -17,7 +17,7 @@ pub(crate) async fn discussion(ctx: &SessionContext) -> Result<Discussion, Sessi
         Ok(Remarks { heard, .. }) => heard,
         Err(error) if is_final(&error) => {
             let note = format!(
-                "the comments on the item cannot be read, the work goes on without them: {error}"
+                "the comments on the item cannot be read; the work continues without them: {error}"
             );
             ctx.note(&note).await?;
             return Ok(Discussion::none());
@@ -59,7 +59,11 @@ pub(crate) async fn remarks(
         match tracker.may_start(item, &comment.author).await? {
             Admission::Granted => remarks.heard.push(remark(id, comment)),
             Admission::Refused(why) => {
-                tracing::debug!(comment.id = id, why, "a comment is not heard");
+                tracing::debug!(
+                    comment.id = id,
+                    why,
+                    "a comment is ignored: its author may not start work"
+                );
                 remarks.of_others.push(id);
             }
         }

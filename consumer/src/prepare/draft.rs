@@ -51,7 +51,7 @@ pub(crate) async fn begin(
             open(ctx, item, prepared).await?
         }
         DraftState::Missing { recorded: true } => {
-            return Err(withdrawn(format!("somebody removed the {name}")));
+            return Err(withdrawn(format!("somebody deleted the {name}")));
         }
         DraftState::Found(pull) if !pull.open => {
             let did = if pull.merged { "merged" } else { "closed" };
@@ -60,7 +60,7 @@ pub(crate) async fn begin(
         DraftState::Found(pull) => {
             let work = &prepared.branches.work;
             if head(prepared).await?.is_none() {
-                return Err(withdrawn(format!("somebody removed the branch `{work}`")));
+                return Err(withdrawn(format!("somebody deleted the branch `{work}`")));
             }
             pull
         }

@@ -37,7 +37,7 @@ pub(super) async fn install(
             keep_out_of_commits(ctx, workspace, after.difference(&before)).await
         }
         (None, _) | (_, None) => {
-            ctx.note("set-up: what it changed in the clone could not be listed, so it may become part of the change")
+            ctx.note("set-up: its changes to the clone could not be listed, so they may become part of the result")
                 .await
         }
     }
@@ -106,7 +106,7 @@ async fn keep_out_of_commits(
             None => {
                 exclude(&mut script, path);
                 let note = format!(
-                    "set-up: its folder `{path}` (more than {MAX_EXCLUDED} files) is left out of commits"
+                    "set-up: its folder `{path}` (more than {MAX_EXCLUDED} files) is excluded from commits"
                 );
                 ctx.note(&note).await?;
             }

@@ -229,7 +229,7 @@ async fn co_author(ctx: &SessionContext) -> Result<Option<String>, SessionError>
     };
     match tracker.noreply(&person).await {
         Err(error) if is_final(&error) => {
-            let note = format!("whoever requested the work is no co-author: {error}");
+            let note = format!("the person who requested the work is not a co-author: {error}");
             ctx.note(&note).await.map(|()| None)
         }
         named => Ok(named?),
@@ -248,7 +248,7 @@ async fn image_of(
         BackendKind::Docker => Ok(Some(image.clone())),
         BackendKind::Local => {
             let note = format!(
-                "agent {}: the image {image:.100} is not used: the local jail has none",
+                "agent {}: the image {image:.100} is not used: the local jail uses no image",
                 agent.name
             );
             ctx.note(&note).await?;

@@ -170,7 +170,7 @@ async fn record(ctx: &SessionContext, name: &str) -> Result<String, SessionError
                 return Ok(name);
             }
         }
-        obstacle = Some(format!("{MOST_NAMES} names like it are in use"));
+        obstacle = Some(format!("{MOST_NAMES} similar names are in use"));
     }
     let own = ctx.task.branch_of_id();
     let why = obstacle.unwrap_or_default();

@@ -123,7 +123,7 @@ async fn request(
         Ok((item, None)) => Ok(Some((item.title, item.body))),
         Ok((_, Some(objection))) => {
             let why = objection.message;
-            ctx.note(&format!("the request is left out: {why}")).await?;
+            ctx.note(&format!("the request is ignored: {why}")).await?;
             Ok(None)
         }
         Err(
@@ -190,7 +190,7 @@ impl RoundWork {
                 (Solution::Merge, _) => "which was to be merged",
                 (Solution::Rebase, Solution::Rebase) => "onto which the branch was to be rebased",
                 (Solution::Rebase, Solution::Merge) => {
-                    "onto which the branch was to be rebased, and which was merged instead"
+                    "onto which the branch was to be rebased, but which was merged instead"
                 }
             };
             parts.push(format!("a conflict with `{target}`, {solved}"));

@@ -128,7 +128,7 @@ impl Newest {
             .collect();
         (!new.is_empty()).then(|| {
             let names = new.join(", ");
-            format!("too large for a checkpoint, and lost if the worker is: {names}")
+            format!("too large for a checkpoint; lost if the worker fails: {names}")
         })
     }
 }

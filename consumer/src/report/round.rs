@@ -34,7 +34,7 @@ pub(super) async fn record_answers(
     let others = names.len() - replied.len();
     if others > 0 {
         message.push_str(&format!(
-            "\n\n{others} more threads are answered by this message: a round replies to {MAX_REPLIES} at most."
+            "\n\nThis message also answers {others} more threads: a round posts at most {MAX_REPLIES} replies."
         ));
     }
     if work.round.result.is_some() {

@@ -232,7 +232,7 @@ fn resumed_with(prepared: &Prepared) -> String {
         }
     };
     format!(
-        "The worker was replaced and the sandbox is a new one. {files} Everything outside of the project's folder is lost: \
+        "The worker was replaced and the sandbox is a new one. {files} Everything outside the project's folder is lost: \
          installed packages, running processes, temporary files. Check the current state first, then continue."
     )
 }

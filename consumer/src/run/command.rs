@@ -55,8 +55,8 @@ fn refusal(verdict: ShellVerdict) -> Option<ToolResult> {
         ShellVerdict::Ask(why) => (
             "command_needs_approval",
             format!(
-                "The command was not run: {why}, and nobody is here to ask. Reach the goal without it; if that is not \
-                 possible, describe in your last message what a person must run, and why \
+                "The command was not run: {why}, and nobody is available to ask. Reach the goal without it; if that \
+                 is not possible, describe in your last message what a person must run and why \
                  (config: command_executor.execution.ask_commands)"
             ),
         ),

@@ -40,7 +40,7 @@ impl ItemInbox {
             match remarks(ctx, &known).await {
                 Ok(found) => self.add(found),
                 Err(error) => {
-                    tracing::debug!(%error, "the comments cannot be looked at; the work goes on");
+                    tracing::debug!(%error, "the comments cannot be checked; the work continues");
                 }
             }
             tokio::time::sleep(period).await;

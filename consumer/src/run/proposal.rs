@@ -54,10 +54,10 @@ impl ProposalTool {
         ToolSpec {
             name: PROPOSAL.to_owned(),
             description: format!(
-                "Propose a record for the project's memory: something that you found out, that holds beyond this task, \
-                 and that the next agent could not see in the code. It becomes a draft, which people may activate. Do \
-                 not repeat what the repository says, and propose nothing about this task alone. At most {} in a task; \
-                 usually none.",
+                "Propose a record for the project's memory: something you learned that applies beyond this task and \
+                 that the next agent could not see in the code. It becomes a draft, which people can activate. Do \
+                 not repeat what is in the repository, and propose nothing that concerns only this task. At most {} \
+                 per task; usually none.",
                 self.most
             ),
             input_schema: json!({
@@ -66,7 +66,7 @@ impl ProposalTool {
                     "id": { "type": "string", "description": "A short name: 1 to 64 of a-z, 0-9 and -." },
                     "category": { "type": "string", "description": "What it is about, e.g. tooling." },
                     "title": { "type": "string", "description": "The finding, on one line." },
-                    "content": { "type": "string", "description": "Markdown: what holds, and how you know it." },
+                    "content": { "type": "string", "description": "Markdown: the finding in full, and how you know it." },
                     "summary": { "type": "string", "description": "One or two sentences, if the content is long." }
                 },
                 "required": ["id", "category", "title", "content"],
@@ -107,11 +107,11 @@ impl ProposalTool {
             MemoryAdded::Exists(_) => failed(
                 "already_exists",
                 &format!(
-                    "the memory has a record {:?} already. Choose another id if yours says something else",
+                    "the memory already has a record {:?}. Choose another id if your record is a different one",
                     entry.id.as_str()
                 ),
             ),
-            MemoryAdded::Full => failed("memory_full", "the memory takes no more records"),
+            MemoryAdded::Full => failed("memory_full", "the memory is full"),
         })
     }
 
@@ -129,7 +129,7 @@ impl ProposalTool {
         let made = proposals(ctx, project, &of_task).await?;
         if made >= self.most as usize {
             return Ok(Some(format!(
-                "this task has proposed {made} records, and may propose no more"
+                "this task has already proposed {made} records, which is the limit"
             )));
         }
         let drafts = MemoryFilter {
@@ -138,7 +138,7 @@ impl ProposalTool {
         };
         let waiting = proposals(ctx, project, &drafts).await?;
         Ok((waiting >= MAX_DRAFTS)
-            .then(|| format!("{waiting} proposals wait for people already; propose no more")))
+            .then(|| format!("{waiting} proposals already wait for a person; do not propose more")))
     }
 }
 
@@ -177,7 +177,7 @@ fn entry(ctx: &SessionContext, arguments: Map<String, Value>) -> Result<MemoryEn
     })?;
     let secret = [&id, &category, &title, &content, &summary];
     if secret.iter().any(|text| ctx.redactor.finds_in(text)) {
-        return Err("the text holds a secret; nothing was proposed".to_owned());
+        return Err("the text contains a secret; nothing was proposed".to_owned());
     }
     let entry = as_shown(MemoryEntry {
         id: id.parse().map_err(|fault: MemoryFault| fault.to_string())?,
@@ -199,7 +199,7 @@ fn entry(ctx: &SessionContext, arguments: Map<String, Value>) -> Result<MemoryEn
         &entry.summary,
     ];
     if shown.iter().any(|text| ctx.redactor.finds_in(text)) {
-        return Err("the text holds a secret; nothing was proposed".to_owned());
+        return Err("the text contains a secret; nothing was proposed".to_owned());
     }
     let faults: Vec<String> = entry.faults().iter().map(ToString::to_string).collect();
     match faults.is_empty() {

@@ -79,7 +79,7 @@ impl<'a> ReplyView<'a> {
         match tokio::time::timeout(WRITE, writing).await {
             Ok(Ok(is_followed)) => is_followed,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the reply in progress is not shown");
+                tracing::debug!(%error, "the reply in progress could not be shown");
                 false
             }
             Err(_) => false,

@@ -371,7 +371,7 @@ impl FleetTools<'_> {
         let Some(one) = offering.iter().find(|(name, _)| *name == server) else {
             let names: Vec<&str> = offering.iter().map(|(name, _)| name.as_str()).collect();
             let names = names.join(", ");
-            let why = format!("there is no MCP server {server:.200?} to use; there are: {names}");
+            let why = format!("there is no MCP server {server:.200?}. Available servers: {names}");
             return Ok((failed("unknown_server", &why), Files::Untouched));
         };
         let output = match call {

@@ -158,7 +158,7 @@ async fn fail_unsure(ctx: &SessionContext, failure: &str) -> LeaseEnd {
     let branch = ctx.task.branch();
     let name = ctx.task.item.tracker.pull_request();
     let reason = format!(
-        "{failure}\nNobody knows whether the {name} was opened: the tracker could not be asked since. If it was, it is the one from the branch `{branch}`; once the tracker answers, it is looked for, and the task is done if it exists."
+        "{failure}\nIt is unknown whether the {name} was opened, because the tracker has not been reachable since. If it was, it is the one from the branch `{branch}`. Once the tracker is reachable, AgentMine looks for it; if it exists, the task is done."
     );
     tracing::error!(reason, "the task failed; its pull request may be open");
     let _ = ctx.note(&format!("the task failed: {reason}")).await;
@@ -194,7 +194,7 @@ async fn wait(
         return Some(continue_later(ctx, &outage, reason, until).await);
     }
     let reason = format!(
-        "{reason}\nThe engine has now ended in more than one session while the task was at work, so this attempt counts"
+        "{reason}\nThe engine has now stopped during more than one session of this task, so this attempt counts"
     );
     match attempts_are_left(ctx) {
         true => Some(release(ctx, &outage, reason, until, Attempt::Charged).await),
@@ -317,7 +317,7 @@ pub(crate) async fn refuse_foreign(deps: &ConsumerDeps, claim: &Claim) {
         "no tracker {} at {} is configured in this consumer",
         item.tracker, item.host
     );
-    tracing::warn!(reason, "the task is given back");
+    tracing::warn!(reason, "the task is returned to the queue");
     let end = LeaseEnd::Release {
         reason,
         delay: Duration::from_secs(30),

@@ -177,7 +177,7 @@ impl SessionContext {
         };
         let label = || self.effects.label(TaskLabel::Processing);
         self.heartbeat.patiently(label).await?;
-        tracing::warn!(error = %refused, "the item takes no comment; its label shows the state of the task");
+        tracing::warn!(error = %refused, "the item accepts no comments; its label shows the state of the task");
         Ok(())
     }
 

@@ -54,10 +54,10 @@ pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
         match tokio::time::timeout(LIMIT, edit(ctx, &mut shown)).await {
             Ok(Ok(())) => {}
             Ok(Err(EffectError::Tracker(error))) if may_be_of_comments(&error) => {
-                tracing::debug!(%error, "the item takes no comment; no progress is shown");
+                tracing::debug!(%error, "the item accepts no comments; no progress is shown");
                 return;
             }
-            Ok(Err(error)) => tracing::debug!(%error, "the progress is not shown"),
+            Ok(Err(error)) => tracing::debug!(%error, "the progress could not be shown"),
             Err(_) => tracing::debug!("the tracker took too long to show the progress"),
         }
     }

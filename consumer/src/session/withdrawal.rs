@@ -42,7 +42,7 @@ pub(super) async fn watch(ctx: &SessionContext, item: &Item) -> std::convert::In
             seen.record(ctx).await;
             continue;
         };
-        tracing::info!(%interrupt, "people do not want the work at present");
+        tracing::info!(%interrupt, "a person withdrew the work");
         // In the row as well, so that it outlives this process and an outage of the store.
         let (store, task) = (&ctx.deps.store, ctx.task.id);
         let persist = || async {
@@ -111,7 +111,8 @@ pub(super) async fn hidden(tracker: &dyn Tracker, item: &ItemRef) -> Option<Inte
         Err(error @ (TrackerError::NotFound { .. } | TrackerError::Forbidden { .. })) => error,
         Ok(_) | Err(_) => return None,
     };
-    let reason = format!("{why}; it was hidden or deleted, or the credentials do not reach it");
+    let reason =
+        format!("{why}; it was hidden or deleted, or the credentials have no access to it");
     Some(Interrupt::Paused(credentials_reason(&reason)))
 }
 
@@ -170,7 +171,7 @@ impl Seen {
                 is_gone.then(|| Interrupt::Stopped(format!("{what} no longer exists")))
             }
             Err(error) => {
-                tracing::debug!(%error, "the item cannot be looked at; the work goes on");
+                tracing::debug!(%error, "the item cannot be checked; the work continues");
                 None
             }
         }

@@ -152,8 +152,7 @@ impl Measurer<'_> {
             return Ok(facts);
         };
         if self.others_pushed(&head) {
-            let note =
-                "Somebody else pushed to this branch meanwhile, which is in what was measured.";
+            let note = "Somebody else pushed to this branch in the meantime; the measured commit includes that push.";
             facts.notes.push(note.to_owned());
         }
         facts.head = Some(head.clone());
@@ -188,14 +187,16 @@ impl Measurer<'_> {
         let ours = self.prepared.workspace.gateway.pushed_head();
         let why = match (head, ours) {
             (None, ours) if ours.is_some() || !branches.opens_pull_request => {
-                format!("somebody removed the branch `{branch}`, which is not brought back")
+                format!("somebody deleted the branch `{branch}`, and AgentMine does not restore it")
             }
             (None, _) | (Some(_), None) => return Ok(()),
             (Some(head), Some(ours)) => {
                 if head == ours || bare.contains(head, &ours).await? {
                     return Ok(());
                 }
-                format!("somebody replaced the work on `{branch}`, which is not overwritten")
+                format!(
+                    "somebody replaced the work on `{branch}`, and AgentMine does not overwrite it"
+                )
             }
         };
         Err(Interrupt::Stopped(why).into())

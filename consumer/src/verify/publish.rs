@@ -136,7 +136,7 @@ fn left_out<'a>(files: impl Iterator<Item = &'a str>, limit: u64) -> Option<Stri
     };
     let named = files[..files.len().min(MAX_NAMED)].join(", ");
     Some(format!(
-        "Not committed, since a push may have {} MiB at most: {named}{more}.",
+        "Not committed, because a push may have at most {} MiB: {named}{more}.",
         limit >> 20
     ))
 }

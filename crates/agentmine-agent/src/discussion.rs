@@ -92,7 +92,7 @@ impl Discussion {
                 "oldest first"
             }
             RemarkOrder::NewestFirst => {
-                "newest first; what the newest asks for comes before what older ones ask for"
+                "newest first; the newest request takes precedence over older ones"
             }
         };
         let mut section = format!(
@@ -101,7 +101,7 @@ impl Discussion {
             kept.join("\n")
         );
         if left_out > 0 {
-            let _ = writeln!(section, "\n({left_out} older remarks are left out.)");
+            let _ = writeln!(section, "\n({left_out} older comments are omitted.)");
         }
         section
     }
@@ -132,7 +132,7 @@ fn quoted(remark: &Remark) -> String {
     if kept.len() < text.trim().len() {
         let _ = writeln!(
             quoted,
-            "({} bytes of it are left out.)",
+            "({} bytes of it are omitted.)",
             text.trim().len() - kept.len()
         );
     }
@@ -238,9 +238,9 @@ mod tests {
         let section = section(remarks.collect(), RemarkOrder::OldestFirst);
         assert!(section.len() < MAX_TOTAL + 1000, "{}", section.len());
         assert!(section.contains("> 49 xxx") && !section.contains("> 0 xxx"));
-        assert!(section.contains("bytes of it are left out"), "one is cut");
+        assert!(section.contains("bytes of it are omitted"), "one is cut");
         let kept = section.matches("> ").count() - 1;
-        let left_out = format!("({} older remarks are left out.)", 50 - kept);
+        let left_out = format!("({} older comments are omitted.)", 50 - kept);
         assert!(section.contains(&left_out), "{left_out}");
     }
 }

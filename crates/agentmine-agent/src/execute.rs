@@ -175,7 +175,7 @@ impl<E> Execution<'_, E> {
             Err(error) if is_refused_conversation(&error) => match self.history.simplified() {
                 Some(simplified) => {
                     let note =
-                        format!("{error}\nThe conversation is sent again in a simpler form.");
+                        format!("{error}\nSending the conversation again in a simpler form.");
                     self.append(Entry::note(note), begun.elapsed()).await?;
                     *self.history = simplified;
                     self.request(&specs).await?

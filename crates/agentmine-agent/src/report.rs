@@ -73,7 +73,7 @@ pub fn begun_pull_request(title: &str, issue: u64, name: &str, session: &str) ->
     PullRequestText {
         title: line(title, MAX_TITLE),
         body: format!(
-            "For #{issue}\n\nAgentMine is working on this. The first commit is empty; the result replaces this text, and #{issue} shows how the work goes. Until then, comments on this {name} are not read.\n\n<sub>AgentMine, session {session}</sub>\n"
+            "For #{issue}\n\nAgentMine is working on this. The first commit is empty; the result replaces this text, and #{issue} shows the progress. Until then, comments on this {name} are not read.\n\n<sub>AgentMine, session {session}</sub>\n"
         ),
         draft: true,
     }
@@ -90,7 +90,7 @@ pub fn pull_request_comment(
 ) -> String {
     let mut text = match outcome.facts.unchanged {
         false => format!("AgentMine pushed its work to this {name}'s branch."),
-        true => format!("AgentMine read what people wrote on this {name}, and changed nothing."),
+        true => format!("AgentMine read the comments on this {name} and changed nothing."),
     };
     text.extend(because.map(|because| format!(" {because}")));
     format!("{text}\n\n{}", measured(session, outcome))
@@ -151,7 +151,7 @@ fn opening(asked: Asked<'_>, outcome: &RunOutcome) -> String {
         (Asked::Task { number, text }, _) => {
             let text = neutralized(&cap(text.trim(), MAX_TEXT));
             let gap = if text.is_empty() { "" } else { "\n\n" };
-            format!("For task {number} of AgentMine, which a person made.{gap}{text}")
+            format!("For AgentMine task {number}, which a person created.{gap}{text}")
         }
     }
 }
@@ -215,7 +215,7 @@ fn evidence(facts: &Facts) -> String {
 
 fn checks(out: &mut String, facts: &Facts) {
     if facts.checks.is_empty() {
-        out.push_str("No checks are known for this repository, so none were run. Add them to `.agentmine/config.yaml` (`checks:`).\n\n");
+        out.push_str("No checks are known for this repository, so none ran. Add them to `.agentmine/config.yaml` (`checks:`).\n\n");
         if !facts.setup_failures.is_empty() {
             out.push_str("| set-up | exit code | |\n|---|---|---|\n");
         }

@@ -32,7 +32,7 @@ pub fn missing(facts: &Facts) -> Option<String> {
             check.failure(),
             match check.standing {
                 Standing::FailsOnBase => {
-                    ". It fails in the same way on the base commit; if that is not part of the task, leave it and say why"
+                    ". It fails in the same way on the base commit; if fixing that is not part of the task, leave it and explain why"
                 }
                 Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
             },

@@ -22,7 +22,7 @@ impl Effects {
         match self.tracker.react(on, comment, &self.permit).await {
             // It was deleted, or the conversation was locked.
             Err(error) if is_final(&error) => {
-                tracing::warn!(task.id = %self.task.id, comment.id, %error, "a command is not acknowledged");
+                tracing::warn!(task.id = %self.task.id, comment.id, %error, "a command could not be acknowledged");
             }
             written => written?,
         }

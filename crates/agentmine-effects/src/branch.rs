@@ -25,7 +25,7 @@ impl Effects {
             Ok(BranchRemoval::Gone) => "gone",
             Ok(BranchRemoval::Moved) => "moved",
             Err(error) if ends_the_report(&error) => {
-                tracing::warn!(task.id = %self.task.id, branch, %error, "the branch is not removed");
+                tracing::warn!(task.id = %self.task.id, branch, %error, "the branch could not be removed");
                 "refused"
             }
             Err(error) => return Err(error.into()),

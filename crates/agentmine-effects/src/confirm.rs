@@ -48,7 +48,7 @@ impl Effects {
         }
         match self.put_right(label).await {
             Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
-                tracing::debug!(task.id = %self.task.id, %error, "the item cannot be looked at again");
+                tracing::debug!(task.id = %self.task.id, %error, "the item cannot be checked again");
             }
             looked => looked?,
         }
@@ -65,7 +65,7 @@ impl Effects {
         let is_left = is_requested && self.request_is_answered(label).await?;
         let asks_again = is_requested && !is_left;
         if !asks_again && (is_left || !self.is_shown(label, &item.labels)) {
-            tracing::warn!(task.id = %self.task.id, labels = ?item.labels, "the labels of the end were changed by a late write; they are set again");
+            tracing::warn!(task.id = %self.task.id, labels = ?item.labels, "a late write changed the final labels; setting them again");
             self.set_at_rest(label).await?;
         }
         match self.task.state {
@@ -81,7 +81,7 @@ impl Effects {
         // Of a session of this task, or of an earlier task.
         let is_late = |it: &Comment| is_of_work(&it.body) || !marker.is_own(&it.body);
         if shown.len() > 1 || shown.iter().any(is_late) {
-            tracing::warn!(task.id = %self.task.id, comments = shown.len(), "the comment on the end was changed by a late write; it is written again");
+            tracing::warn!(task.id = %self.task.id, comments = shown.len(), "a late write changed the final comment; writing it again");
             self.report_as(label).await?;
         }
         Ok(())

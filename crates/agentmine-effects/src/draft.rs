@@ -134,7 +134,10 @@ impl Effects {
             let written = self
                 .tracker
                 .upsert_comment(&on, &marker, body, &self.permit);
-            self.unless_refused(written.await.map(drop), "the comments are not transferred")?;
+            self.unless_refused(
+                written.await.map(drop),
+                "the comments could not be transferred",
+            )?;
         }
         self.done(&key, &Value::Null).await
     }
@@ -192,7 +195,7 @@ impl Effects {
         {
             // Its conversation may be locked.
             Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
-                tracing::warn!(task.id = %self.task.id, %error, "the pull request is not commented on");
+                tracing::warn!(task.id = %self.task.id, %error, "the comment on the pull request could not be posted");
             }
             written => written?,
         }

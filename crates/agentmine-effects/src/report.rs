@@ -113,7 +113,7 @@ impl Effects {
     fn with_rejected(mut self, url: &str) -> Self {
         let reason = self.task.reason.take().unwrap_or_default();
         self.task.reason = Some(format!(
-            "{reason}\nThe {} was opened, and somebody closed it since: {url}",
+            "{reason}\nThe {} was opened, but somebody has closed it since: {url}",
             self.task.item.tracker.pull_request()
         ));
         self
@@ -124,7 +124,7 @@ impl Effects {
         let reason = self.task.reason.take().unwrap_or_default();
         let branch = self.task.branch();
         self.task.reason = Some(format!(
-            "{reason}\nThe tracker has answered since: there is no {} from `{branch}`.",
+            "{reason}\nThe tracker is reachable again: there is no {} from `{branch}`.",
             self.task.item.tracker.pull_request()
         ));
         self
@@ -230,7 +230,7 @@ impl Effects {
     async fn last_comment(&self, text: &str) -> Result<(), EffectError> {
         match self.comment(text).await {
             Err(EffectError::Tracker(error)) if may_be_of_comments(&error) => {
-                tracing::warn!(task.id = %self.task.id, %error, "the state of the task is shown by its label alone");
+                tracing::warn!(task.id = %self.task.id, %error, "only the label shows the state of the task");
                 Ok(())
             }
             written => written,

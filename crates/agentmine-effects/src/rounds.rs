@@ -46,7 +46,7 @@ impl Effects {
         match written {
             // The comment that began it was deleted, or the conversation was locked.
             Err(error) if is_final(&error) => {
-                tracing::warn!(task.id = %self.task.id, %error, "a thread is not answered");
+                tracing::warn!(task.id = %self.task.id, %error, "a thread could not be answered");
             }
             written => written?,
         }
@@ -66,7 +66,7 @@ impl Effects {
         match self.comment_elsewhere(pull, &key, &body).await {
             // The conversation was locked. Rounds end all the same.
             Err(EffectError::Tracker(error)) if is_final(&error) => {
-                tracing::warn!(task.id = %self.task.id, %error, "the end of the rounds is not reported");
+                tracing::warn!(task.id = %self.task.id, %error, "the end of the rounds could not be reported");
             }
             written => written?,
         }

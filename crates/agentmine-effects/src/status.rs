@@ -170,7 +170,7 @@ impl Effects {
         let base = match shown.iter().rfind(|it| marker.is_own(&it.body)) {
             Some(comment) => base(&comment.body, &before).to_owned(),
             None => {
-                let text = format!("AgentMine has this as task {}.", self.task.number);
+                let text = format!("AgentMine tracks this as task {}.", self.task.number);
                 progress_comment(&text, "none yet")
             }
         };
@@ -239,7 +239,7 @@ impl Effects {
             lines += &format!("- {}\n", self.line(task).await?);
         }
         if earlier.len() > LINES {
-            lines += "- and more before them\n";
+            lines += "- and earlier ones\n";
         }
         Ok(format!(
             "{EARLIER}<details><summary>Earlier</summary>\n\n{lines}\n{FOLDED}"

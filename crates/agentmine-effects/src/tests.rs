@@ -683,7 +683,7 @@ async fn the_earlier_tasks_of_an_item_are_bounded() {
     assert_eq!(text.matches("\n- Task ").count(), 20, "{text}");
     assert!(text.contains("\n- Task 24: stopped\n"), "{text}");
     assert!(
-        text.contains("\n- Task 5: stopped\n- and more before them\n"),
+        text.contains("\n- Task 5: stopped\n- and earlier ones\n"),
         "{text}"
     );
 }

@@ -73,7 +73,7 @@ pub(crate) fn paused_comment(reason: &str, request: &str, session: &str) -> Stri
     let text = match label_of_pause(reason) {
         Some(label) => {
             let label = line(label, MAX_LABEL).replace('`', "'");
-            format!("AgentMine is paused while this carries the label `{label}`.")
+            format!("AgentMine is paused while this has the label `{label}`.")
         }
         None => {
             let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
@@ -147,7 +147,7 @@ pub(crate) fn rounds_comment(pull: &ItemRef, reason: &str, request: &str) -> Str
     let name = pull.tracker.pull_request();
     let reason = reason.trim().trim_end_matches('.');
     let text = format!(
-        "AgentMine does no further work on this {name} by itself: {reason}. Add the label `{request}` to this {name} to have AgentMine continue."
+        "AgentMine does no further work on this {name} on its own: {reason}. To continue, add the label `{request}` to this {name}."
     );
     progress_comment(&text, "ended")
 }
@@ -165,7 +165,7 @@ pub fn held_comment(reason: &str, request: &str, session: &str) -> String {
 /// The comment on an item that says that it is worked on although no task is known.
 pub(crate) fn orphan_comment(labels: &Labels) -> String {
     format!(
-        "AgentMine does not work on this: it carries the label `{}`, but no task for it is known any more. Add the label `{}` to queue it.",
+        "AgentMine is not working on this: it has the label `{}`, but there is no task for it any more. To queue it, add the label `{}`.",
         labels.processing, labels.request
     )
 }
@@ -173,7 +173,7 @@ pub(crate) fn orphan_comment(labels: &Labels) -> String {
 /// The comment for a task that waits until the credentials are accepted.
 pub(crate) fn refused_comment(refusal: &str, session: &str) -> String {
     let text = format!(
-        "AgentMine is paused here, because its credentials were refused. It continues by itself once they are accepted:\n\n{}",
+        "AgentMine is paused here because its credentials were refused. It continues on its own once they are accepted:\n\n{}",
         fenced(&cap(refusal.trim(), MAX_REASON))
     );
     progress_comment(&text, session)
@@ -279,7 +279,7 @@ pub(crate) fn stopped_comment(
         ItemKind::Issue | ItemKind::PullRequest => {
             format!("Add the label `{request}` to queue it again.")
         }
-        ItemKind::Task => format!("`agentmine task retry {}` begins it again.", task.number),
+        ItemKind::Task => format!("`agentmine task retry {}` starts it again.", task.number),
     };
     let text = format!("{stopped}{work} {again}");
     progress_comment(&text, session)

@@ -46,7 +46,7 @@ pub enum LlmError {
     NotAnApi(String),
     /// The conversation no longer fits the model.
     #[error(
-        "the conversation is too long for the model: {0}. hint: use a model with a larger window, or ask for less at once"
+        "the conversation is too long for the model: {0}. hint: use a model with a larger window, or request less at once"
     )]
     ContextTooLong(Overflow),
     /// Not reached, overloaded, loading or limiting the rate, after all tries.

@@ -57,7 +57,7 @@ pub fn standing_still() -> Vec<String> {
             let still = last.elapsed();
             (still > state.limit).then(|| {
                 format!(
-                    "the loop `{}` has not turned for {} s; expected a turn within {} s",
+                    "the loop `{}` has made no progress for {} s; expected an iteration within {} s",
                     state.name,
                     still.as_secs(),
                     state.limit.as_secs()

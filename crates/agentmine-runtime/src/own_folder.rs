@@ -11,7 +11,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// If it, or the folder that it is in, belongs to a user who is neither this one nor root, is a link of such a user,
-/// or may be written by everybody.
+/// or is writable by everybody.
 pub fn create(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -33,7 +33,7 @@ fn check(path: &Path) -> io::Result<()> {
     // In a folder with the sticky bit, others cannot rename what is not theirs.
     let mode = target.permissions().mode();
     match mode & 0o002 != 0 && mode & 0o1000 == 0 {
-        true => Err(refused(path, "may be written by everybody")),
+        true => Err(refused(path, "is writable by everybody")),
         false => Ok(()),
     }
 }

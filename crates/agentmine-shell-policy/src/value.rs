@@ -8,7 +8,7 @@ const MAX_VALUE: usize = 4096;
 /// What a word will be.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Value {
-    /// What is known of it; the rest is left out.
+    /// What is known of it; the rest is ignored.
     pub(crate) text: String,
     /// The place in `text` of the first thing that is not known.
     pub(crate) unknown_at: Option<usize>,

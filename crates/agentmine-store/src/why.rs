@@ -67,7 +67,7 @@ pub async fn known_reasons(
         TaskHome::Item => reasons.push(TaskReason::new(
             "requested",
             format!(
-                "{} asked for work by the event {}, at {}.",
+                "{} requested work with the event {}, at {}.",
                 task.item,
                 shown(&task.trigger),
                 time(task.created_at)
@@ -76,7 +76,7 @@ pub async fn known_reasons(
         TaskHome::Repository => reasons.push(TaskReason::new(
             "requested",
             format!(
-                "A person made it for {}, at {}.",
+                "A person created it for {}, at {}.",
                 task.item.repo_path,
                 time(task.created_at)
             ),
@@ -92,8 +92,8 @@ fn lost(task: &Task, since: DateTime<Utc>) -> TaskReason {
     TaskReason::new(
         "lost_worker",
         format!(
-            "{worker} has not renewed its lease, which ran out at {}. The next worker that is free goes on from the last \
-             checkpoint; where no worker runs, start one.",
+            "{worker} has not renewed its lease, which expired at {}. The next free worker continues from the last \
+             checkpoint; if no worker is running, start one.",
             time(since)
         ),
     )
@@ -197,7 +197,7 @@ async fn waiting(
         let who = task.card.assignee.as_deref().unwrap_or("a person");
         reasons.push(TaskReason::new(
             "human_task",
-            format!("It is for {who}; no worker takes it."),
+            format!("It is assigned to {who}; no worker takes it."),
         ));
     }
     if let Some(waits_for) = &task.card.waits_for {
@@ -219,7 +219,7 @@ async fn waiting(
     }
     if of_fleet && let Some(due) = store.due_at(task.id).await? {
         let message = format!(
-            "Its last attempt gave it back; it waits until {}.",
+            "Its last attempt returned it to the queue; it waits until {}.",
             time(due)
         );
         reasons.push(TaskReason::new("back_off", message));
@@ -251,11 +251,11 @@ async fn in_turn(
         return Ok(TaskReason::new("waits", format!("It waits: {reason}.")));
     }
     let Turn { reason, before } = store.turn(task).await?;
-    let reason = reason.unwrap_or_else(|| "its repository was not looked at yet".to_owned());
+    let reason = reason.unwrap_or_else(|| "its repository has not been checked yet".to_owned());
     let before = match before {
-        0 => "it is the next one of its repository".to_owned(),
-        1 => "1 task of its repository goes before it".to_owned(),
-        _ => format!("{before} tasks of its repository go before it"),
+        0 => "it is the next task of its repository".to_owned(),
+        1 => "1 task of its repository is ahead of it".to_owned(),
+        _ => format!("{before} tasks of its repository are ahead of it"),
     };
     Ok(TaskReason::new(
         "capacity",
@@ -267,9 +267,7 @@ async fn no_free_worker(store: &dyn Store) -> Result<TaskReason, StoreError> {
     let (open, leased) = store.queued_and_leased().await?;
     Ok(TaskReason::new(
         "no_free_worker",
-        format!(
-            "It waits for a free worker: tasks that are queued: {open}, that are worked on: {leased}."
-        ),
+        format!("It waits for a free worker. Queued tasks: {open}, running tasks: {leased}."),
     ))
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn unreadable(tracker: &LocalTracker) -> Result<usize> {
     let faults = tracker.unreadable()?;
     for fault in &faults {
         line(wrapped(
-            &format!("warning: an issue is left out: {fault}"),
+            &format!("warning: an issue is skipped: {fault}"),
             0,
         ));
     }

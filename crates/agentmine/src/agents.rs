@@ -68,7 +68,7 @@ async fn list(
     }
     for file in &faulty {
         note(format!(
-            "warning: {} is left out. hint: `{} agent validate` shows its faults",
+            "warning: {} is skipped. hint: `{} agent validate` shows its faults",
             clean(file),
             program()
         ));

@@ -145,7 +145,7 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: 
         Ok(places) => places,
         Err(error) => {
             let error = format!("{error:#}");
-            tracing::debug!(error, "the tasks that may be commanded cannot be listed");
+            tracing::debug!(error, "the tasks that accept commands cannot be listed");
             return;
         }
     };
@@ -170,7 +170,7 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: 
             tracing::debug!(
                 repository,
                 error,
-                "its comments cannot be looked at; the next look sees them"
+                "its comments cannot be read; the next check reads them"
             );
         }
     }
@@ -195,7 +195,7 @@ async fn due(
         Ok(news) => first.extend(news),
         Err(error) => {
             let host = tracker.host();
-            tracing::debug!(host, %error, "it does not say where something is new; the next look asks again");
+            tracing::debug!(host, %error, "it does not report where something is new; the next check asks again");
         }
     }
     first.iter().map(ItemRef::repository).collect()
@@ -275,7 +275,7 @@ async fn in_repository(
         Ok(reviews) => found.extend(reviews),
         // Plain comments are heard nevertheless.
         Err(error) => {
-            tracing::debug!(repository = of.repo_path, %error, "its reviews cannot be looked at; the next look sees them");
+            tracing::debug!(repository = of.repo_path, %error, "its reviews cannot be read; the next check reads them");
         }
     }
     // What was written first is obeyed first. Within a second the ids say that: they rise.
@@ -298,7 +298,7 @@ async fn in_repository(
         match Box::pin(given.obey()).await {
             Ok(()) => deps.commands.settle(name),
             Err(error) if is_of_the_item(&error) => {
-                tracing::warn!(item = %recent.item, %addressed, error = format!("{error:#}"), "a command is not obeyed");
+                tracing::warn!(item = %recent.item, %addressed, error = format!("{error:#}"), "a command could not be carried out");
                 deps.commands.settle(name);
             }
             Err(error) => return Err(error),

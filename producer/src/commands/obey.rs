@@ -63,7 +63,7 @@ impl Given<'_> {
         }
         let (tracker, author) = (self.tracker, &self.comment.author);
         if let Admission::Refused(why) = tracker.may_start(self.item, author).await? {
-            tracing::info!(item = %self.item, command = %self.addressed, why, "a command is not heard");
+            tracing::info!(item = %self.item, command = %self.addressed, why, "a command is ignored");
             return Ok(());
         }
         match self.addressed {
@@ -190,7 +190,7 @@ impl Given<'_> {
         let key = EffectKey::command(&self.comment.remark_id());
         let changed = match store.obey(task.id, &key, order).await? {
             Obeyed::Now { changed } => {
-                tracing::info!(task.id = %task.id, task.number = %task.number, %command, changed, "a command is obeyed");
+                tracing::info!(task.id = %task.id, task.number = %task.number, %command, changed, "a command was carried out");
                 changed
             }
             Obeyed::Before { changed } => changed,
@@ -315,7 +315,7 @@ pub(crate) async fn begin_again(
         Enqueued::Known(next) => return Ok(next),
         Enqueued::Created(next) => next,
     };
-    tracing::info!(task.id = %next.id, task.number = %next.number, item = %next.item, "a person begins a task again");
+    tracing::info!(task.id = %next.id, task.number = %next.number, item = %next.item, "a person starts a task again");
     if over.card.agent.is_some() {
         let edit = TaskEdit {
             agent: Some(over.card.agent.clone()),
@@ -334,7 +334,7 @@ pub(crate) async fn announce_and_label(
 ) -> Result<()> {
     // A consumer relays too, if the broker is away now.
     if let Err(error) = announce(deps.store.as_ref(), deps.queue.as_ref()).await {
-        tracing::debug!(%error, "the task is announced later");
+        tracing::debug!(%error, "the task could not be announced; it will be later");
     }
     Ok(effects(deps, tracker, task).label_queued().await?)
 }

@@ -198,12 +198,12 @@ async fn look_at(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: Option<&
                     tracing::warn!(
                         repository,
                         error,
-                        "its dashboard cannot be kept; the next look tries again"
+                        "its dashboard cannot be updated; the next check tries again"
                     );
                 }
                 Err(error) => {
                     let error = format!("{error:#}");
-                    tracing::debug!(repository, error, "its dashboard cannot be kept");
+                    tracing::debug!(repository, error, "its dashboard cannot be updated");
                 }
             }
         }

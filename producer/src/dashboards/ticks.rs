@@ -92,7 +92,7 @@ impl Obeying<'_> {
                 return Ok(Ticks::Unknown);
             }
             Who::Unknown => {
-                "A box was ticked, and it is not known by whom, so nothing came of it. Tick it again.".to_owned()
+                "A box was ticked, but AgentMine could not find out by whom, so nothing was done. Tick it again.".to_owned()
             }
             Who::Refused(why) => why,
             Who::Allowed(who) => {
@@ -141,7 +141,7 @@ impl Obeying<'_> {
         let mut names = Vec::new();
         for person in people {
             let Some(person) = person else {
-                let why = "Somebody whose account is gone ticked a box; nothing came of it.";
+                let why = "Somebody whose account no longer exists ticked a box; nothing was done.";
                 return Ok(Who::Refused(why.to_owned()));
             };
             let name = named(&person.login);
@@ -149,8 +149,8 @@ impl Obeying<'_> {
                 tracing::info!(item = %item.item, why, "ticks on a dashboard are undone");
                 let why = named(&why);
                 return Ok(Who::Refused(format!(
-                    "{name} changed this text and may not start work: {why}. Boxes that were ticked since the latest text are \
-                     unticked again; somebody who may start work has to tick them."
+                    "{name} changed this text and may not start work: {why}. Boxes ticked since that change were \
+                     unticked; somebody who may start work has to tick them."
                 )));
             }
             names.push(name);
@@ -192,7 +192,7 @@ impl Obeying<'_> {
             // Whoever obeyed it may have died before it recorded what came of it.
             let done = match action {
                 BoxAction::Stop => "is stopped",
-                BoxAction::Start | BoxAction::Retry => "goes on",
+                BoxAction::Start | BoxAction::Retry => "continues",
             };
             let said = came_of(&record);
             return Ok(Some(
@@ -206,16 +206,18 @@ impl Obeying<'_> {
                 return self.record(&task, &key, said).await;
             }
             (_, TaskState::Ended(_)) => {
-                let said = format!("task {number} was over already");
+                let said = format!("task {number} was already over");
                 return self.record(&task, &key, said).await;
             }
             (BoxAction::Stop, _) => (Order::Stop(&reason), "is stopped"),
-            (BoxAction::Start | BoxAction::Retry, TaskState::Paused) => (Order::Resume, "goes on"),
+            (BoxAction::Start | BoxAction::Retry, TaskState::Paused) => {
+                (Order::Resume, "continues")
+            }
             (BoxAction::Start | BoxAction::Retry, TaskState::Queued) => {
                 (Order::SkipDelay, "is started")
             }
             (BoxAction::Start | BoxAction::Retry, TaskState::Leased(_)) => {
-                let said = format!("task {number} was at work already");
+                let said = format!("task {number} was already running");
                 return self.record(&task, &key, said).await;
             }
         };
@@ -228,7 +230,7 @@ impl Obeying<'_> {
             store.admit_at_once(task.id).await?;
         }
         if let Obeyed::Now { changed } = store.obey(task.id, &key, order).await? {
-            tracing::info!(task.id = %task.id, task.number = %task.number, action = action.as_str(), changed, "a tick on a dashboard is obeyed");
+            tracing::info!(task.id = %task.id, task.number = %task.number, action = action.as_str(), changed, "a tick on a dashboard is carried out");
         }
         if order != Order::Stop(&reason)
             && let Some(now) = store.task(task.id).await?
@@ -258,7 +260,7 @@ impl Obeying<'_> {
         let next = begin_again(self.deps, over, &new, Begin::AtOnce).await?;
         announce_and_label(self.deps, self.tracker, &next).await?;
         Ok(format!(
-            "task {} goes on as task {}",
+            "task {} continues as task {}",
             over.number, next.number
         ))
     }
@@ -297,7 +299,7 @@ impl Obeying<'_> {
         };
         let recorded = store.enqueue(&new).await?;
         let (Enqueued::Created(task) | Enqueued::Known(task)) = recorded;
-        tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "a tick on a dashboard begins a task");
+        tracing::info!(task.id = %task.id, task.number = %task.number, item = %task.item, "a tick on a dashboard starts a task");
         announce_and_label(self.deps, self.tracker, &task).await?;
         let said = format!("the request is task {}", task.number);
         self.record(&task, &key, said).await

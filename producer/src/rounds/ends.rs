@@ -34,7 +34,7 @@ pub(super) fn of_last_round(last: Option<&Task>) -> Option<Ended> {
     match last.state {
         TaskState::Ended(EndState::Failed) => Some(Ended::new(
             "failed",
-            format!("round {number} failed ({reason}); it needs a person to look"),
+            format!("round {number} failed ({reason}); a person needs to look at it"),
         )),
         TaskState::Ended(EndState::Stopped) => Some(Ended::new(
             "stopped",
@@ -72,7 +72,7 @@ pub(super) fn limit(max: u32, requests: &Requests, cause: &RoundCause) -> Ended 
     Ended::new(
         "limit",
         format!(
-            "{rounds} made, which is the limit, and this is still open: {}. It needs a person to decide what is to be done",
+            "{rounds} made, which is the limit, and this is still open: {}. A person needs to decide what to do",
             named.join("; ")
         ),
     )
@@ -83,7 +83,7 @@ pub(super) fn red_base(base: &str) -> Ended {
     Ended::new(
         "red_base",
         format!(
-            "the checks that failed fail on {} as well, so the cause is not in this change; fix them there first",
+            "the failed checks also fail on {}, so this change is not the cause; fix them there first",
             code(base)
         ),
     )
@@ -98,7 +98,7 @@ pub(super) fn same_again(last: Option<&Round>, cause: &RoundCause, head: &str) -
     };
     if cause.conflict && last.cause.conflict && is_where_it_was {
         let reason = format!(
-            "round {} did not solve the conflict with the target branch",
+            "round {} did not resolve the conflict with the target branch",
             last.number
         );
         return Some(Ended::new("same_conflict", reason));
@@ -111,7 +111,7 @@ pub(super) fn same_again(last: Option<&Round>, cause: &RoundCause, head: &str) -
     Some(Ended::new(
         "same_failure",
         format!(
-            "the check {} failed in the same way before and after round {}; it needs a person to look",
+            "the check {} failed in the same way before and after round {}; a person needs to look at it",
             code(&again.name),
             last.number
         ),
@@ -127,7 +127,7 @@ fn code(name: &str) -> String {
 pub(super) fn pushed(branch: &str) -> Ended {
     Ended::new(
         "pushed",
-        format!("somebody else pushed to `{branch}`, and that work is not overwritten"),
+        format!("somebody else pushed to `{branch}`, and AgentMine does not overwrite that work"),
     )
 }
 
@@ -135,6 +135,6 @@ pub(super) fn pushed(branch: &str) -> Ended {
 pub(super) fn removed(branch: &str) -> Ended {
     Ended::new(
         "removed",
-        format!("somebody removed `{branch}`, and it is not brought back"),
+        format!("somebody deleted `{branch}`, and AgentMine does not restore it"),
     )
 }

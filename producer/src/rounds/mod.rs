@@ -107,7 +107,7 @@ pub(crate) async fn begin(
             }
             Err(error) if faults.concerns_all(&origin.item, &error) => return Err(error),
             Err(error) => {
-                tracing::warn!(task.id = %origin.id, error = format!("{error:#}"), "a pull request cannot be looked at; the next scan looks again");
+                tracing::warn!(task.id = %origin.id, error = format!("{error:#}"), "a pull request cannot be checked; the next scan tries again");
             }
         }
     }

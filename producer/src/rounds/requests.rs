@@ -64,7 +64,7 @@ impl Requests {
                     at: comment.created_at,
                 }),
                 Admission::Refused(why) => {
-                    tracing::debug!(comment.id = id, why, "a request for a round is not heard");
+                    tracing::debug!(comment.id = id, why, "a request for a round is ignored");
                 }
             }
         }

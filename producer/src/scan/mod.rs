@@ -225,7 +225,7 @@ async fn scan_tracker(
             tracing::warn!(
                 host,
                 error,
-                "the pull requests cannot be looked at; the next scan looks again"
+                "the pull requests cannot be checked; the next scan tries again"
             );
         }
     }

@@ -96,7 +96,7 @@ pub(super) async fn record(
                 continue;
             }
             Err(error) => {
-                tracing::debug!(%item, %error, "it may be a dashboard; the next scan looks again");
+                tracing::debug!(%item, %error, "it may be a dashboard; the next scan checks again");
                 continue;
             }
         }
@@ -119,7 +119,7 @@ pub(super) async fn record(
         let objection = match objection {
             // One repository whose permissions cannot be read keeps no other one from its tasks.
             Err(error @ TrackerError::Unavailable { .. }) if unasked.len() < MOST_UNASKED => {
-                tracing::warn!(item = %new.item, %error, "who asked for work cannot be checked; the next scan asks again");
+                tracing::warn!(item = %new.item, %error, "the person who requested the work cannot be checked; the next scan tries again");
                 unasked.insert(new.item.repo_id);
                 continue;
             }

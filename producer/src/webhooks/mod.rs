@@ -97,13 +97,13 @@ async fn look_at(deps: &ProducerDeps, tracker: usize, path: &str) {
     match scan::look(deps, tracker, path).await {
         Ok(found) => {
             let enqueued = found.enqueued;
-            tracing::debug!(path, enqueued, "looked where a webhook pointed");
+            tracing::debug!(path, enqueued, "checked what a webhook reported");
         }
         Err(error) => {
             tracing::debug!(
                 path,
                 error = format!("{error:#}"),
-                "the look where a webhook pointed failed; the next scan looks again"
+                "checking what a webhook reported failed; the next scan tries again"
             );
         }
     }

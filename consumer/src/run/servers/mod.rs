@@ -95,7 +95,7 @@ impl Servers {
         );
         for note in &chosen.notes {
             let reason = for_log(ctx, note);
-            tracing::warn!(reason, "an MCP server or an entry of its file is left out");
+            tracing::warn!(reason, "an MCP server or an entry of its file is skipped");
             ctx.note(note).await?;
         }
         let sandbox = Arc::new(SandboxLauncher::new(Arc::clone(
@@ -273,7 +273,7 @@ impl Servers {
         // A server that is down is logged where that is seen.
         if matches!(kind, NoticeKind::LeftOut) {
             let reason = for_log(ctx, text);
-            tracing::warn!(mcp.server = %server, reason, "an MCP server or a part of its offer is left out");
+            tracing::warn!(mcp.server = %server, reason, "an MCP server or a part of what it offers is skipped");
         }
         ctx.note(&format!("MCP server {server}: {text}")).await?;
         let is_gone = matches!(kind, NoticeKind::GivenUp | NoticeKind::Failed);

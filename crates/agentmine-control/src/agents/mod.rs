@@ -346,7 +346,7 @@ fn read(
                 "{shown}: a second file of the agent {stem}, expected {first} alone"
             )]),
             (_, None) if !is_agent_name(stem) => Err(vec![format!(
-                "{shown}: a name that no agent can have, expected 1 to 64 of a-z, 0-9 and -, then .yaml"
+                "{shown}: not a valid name for an agent, expected 1 to 64 of a-z, 0-9 and -, then .yaml"
             )]),
             (Err(why), None) => Err(vec![format!("{shown}: {why}")]),
             (Ok(text), None) => read_agent(&shown, &text).map_err(|errors| {

@@ -88,16 +88,18 @@ pub(crate) async fn environment(
     let config = fleet.config();
     let mut own = Own::default();
     match subject {
-        Subject::Item(tracker, item) => match in_time(of_repository(config, tracker, item, name)).await {
+        Subject::Item(tracker, item) => match in_time(of_repository(config, tracker, item, name))
+            .await
+        {
             Some(Ok(read)) => own = read,
-            Some(Err(error)) => own.note(format!("the repository's own files are left out: {error}")),
+            Some(Err(error)) => own.note(format!("the repository's files are ignored: {error}")),
             None => own.note(format!(
-                "the repository's own files are left out: {} did not answer in time",
+                "the repository's files are ignored: {} did not answer in time",
                 tracker.kind()
             )),
         },
         Subject::Unserved(item) => own.note(format!(
-            "no tracker that is configured here serves {item}, so the repository's own files are left out"
+            "no tracker configured here serves {item}, so the repository's files are ignored"
         )),
         Subject::Here => {}
     }
@@ -144,7 +146,7 @@ pub(crate) async fn has_agent(
     let found = effective(config, place, &own, false, name).await;
     found.map(drop).map_err(|error| match error {
         ControlError::AgentNotFound(_) => error.hint(format!(
-            "expected {name}.yaml in the operator's folder of agents, or in {AGENTS_FOLDER} of the repository"
+            "expected {name}.yaml in the operator's folder for agents, or in {AGENTS_FOLDER} of the repository"
         )),
         error => error,
     })
@@ -204,9 +206,7 @@ async fn at_branch(
                 own.agent = Some(definition);
                 break;
             }
-            Err(faults) => own.note(format!(
-                "the repository's {path} is left out: {faults:.500}"
-            )),
+            Err(faults) => own.note(format!("the repository's {path} is ignored: {faults:.500}")),
         }
     }
     let docker = &config.command_executor.docker;
@@ -249,7 +249,7 @@ async fn effective(
         AgentClient::Agentmine => Ok(agent),
         client @ (AgentClient::ClaudeCode | AgentClient::Codex | AgentClient::GeminiCli) => {
             Err(ControlError::Config(format!(
-                "it is for the client {}, and the fleet runs its own loop alone",
+                "it is for the client {}, but the fleet runs only AgentMine's own loop",
                 client.as_str()
             )))
         }
@@ -276,7 +276,7 @@ fn described(
         BackendKind::Local => {
             if let Some(image) = agent.image {
                 notes.push(format!(
-                    "the image {image:.100} is not used: the local jail has none"
+                    "the image {image:.100} is not used: the local jail uses no image"
                 ));
             }
             ("local", None)

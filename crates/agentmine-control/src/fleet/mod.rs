@@ -150,7 +150,7 @@ fn unscanned(found: &RepositoryRef) -> ControlError {
         tracker, repo_path, ..
     } = found;
     ControlError::Config(format!(
-        "{repo_path} is none of the repositories that trackers.{tracker} scans"
+        "{repo_path} is not a repository that trackers.{tracker} scans"
     ))
     .hint("add it to the configuration of the fleet")
 }

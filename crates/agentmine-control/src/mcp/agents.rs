@@ -49,7 +49,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "agent_list",
             "List agents",
-            "Lists the agents that a task can be given to: the built-in one, the operator's and the project's own.",
+            "Lists the agents that a task can be assigned to: the built-in one, the operator's and the project's.",
             Effect::Reads,
             |it, args: AgentQuery| {
                 Box::pin(async move {
@@ -67,7 +67,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "agent_get",
             "Show an agent",
-            "Shows an agent as it runs: what the operator allows, narrowed by the project's own file.",
+            "Shows an agent as it runs: what the operator allows, narrowed by the project's file.",
             Effect::Reads,
             |it, args: AgentGet| {
                 Box::pin(async move {

@@ -167,7 +167,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "memory_list",
             "List the memory",
-            "Lists what was decided in this project, in the order of the records' ids.",
+            "Lists the records of the project's memory, in the order of their ids.",
             Effect::Reads,
             |it, args: MemoryListArgs| Box::pin(list(it, args)),
         ),
@@ -186,21 +186,21 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "memory_add",
             "Add to the memory",
-            "Records a decision of this project, which agents are given from then on.",
+            "Records a decision of this project. Agents receive it from then on.",
             Effect::Adds,
             |it, args: MemoryAddArgs| Box::pin(add(it, args)),
         ),
         ToolDef::new(
             "memory_update",
             "Change a record",
-            "Changes the named fields of a record. Give the version that you saw, so that no change of others is lost.",
+            "Changes the named fields of a record. Give the version that you saw, so that nobody else's change is lost.",
             Effect::Sets,
             |it, args: MemoryUpdateArgs| Box::pin(update(it, args)),
         ),
         ToolDef::new(
             "memory_preview",
             "Preview the memory",
-            "Shows exactly what an agent that begins a task now is given of the memory, and why.",
+            "Shows exactly which records an agent that starts a task now receives, and why.",
             Effect::Reads,
             |it, args: MemoryPreviewArgs| {
                 Box::pin(async move {

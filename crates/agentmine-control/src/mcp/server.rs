@@ -85,7 +85,7 @@ impl ServerHandler for ControlServer {
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("agentmine", env!("CARGO_PKG_VERSION")))
             .with_instructions(
-                "Tasks, sessions and workers of AgentMine. Make a task with task_create, start work on it with \
+                "Tasks, sessions and workers of AgentMine. Create a task with task_create, start work on it with \
                  worker_command, run the returned command in a shell, and end its session with session_end.",
             )
     }

@@ -8,8 +8,8 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "session_start",
             "Begin a session",
-            "Begins a session of a client on a task that a person made. worker_command does this too, and makes a work \
-             tree. A task has one running session.",
+            "Begins a session of a client on a task that a person created. worker_command does this too, and creates \
+             a work tree. A task has at most one running session.",
             Effect::Adds,
             |it, args: SessionStart| {
                 Box::pin(async move { sessions::start(it.store.as_ref(), &it.place, &args).await })
@@ -18,7 +18,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "session_end",
             "End a session",
-            "Ends a session of a client with its exit code, and gives its task the status that follows.",
+            "Ends a session of a client with its exit code, and sets the status of its task accordingly.",
             Effect::Ends,
             |it, args: SessionEndArgs| {
                 Box::pin(async move { sessions::end(it.store.as_ref(), args).await })

@@ -33,8 +33,8 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_create",
             "Make a task",
-            "Makes a task that a client (worker_command) or a person works on; with repository, one that the fleet works on \
-             like on an issue. Returns it with its number.",
+            "Creates a task that a client (worker_command) or a person works on; with repository, one that the fleet \
+             works on as on an issue. Returns it with its number.",
             Effect::Adds,
             |it, args: TaskCreate| {
                 Box::pin(async move {
@@ -45,7 +45,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_update",
             "Change a task",
-            "Changes the named fields of a task. Give the version that you saw, so that no change of others is lost.",
+            "Changes the named fields of a task. Give the version that you saw, so that nobody else's change is lost.",
             Effect::Sets,
             |it, args: TaskUpdate| {
                 Box::pin(async move { tasks::update(it.store.as_ref(), &it.place, &args).await })
@@ -54,7 +54,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_why",
             "Explain a task's state",
-            "Says why a task is or is not being worked on, or why an item of a tracker has no task: reasons as codes and \
+            "Explains why a task is or is not being worked on, or why an item of a tracker has no task: reasons as codes and \
              sentences, and the agent, image, network and limits that it gets.",
             Effect::Reads,
             |it, args: TaskWhy| {
@@ -66,7 +66,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_cancel",
             "Cancel a task",
-            "Ends a task for good. A worker at work stops as soon as it notices; a client's session is ended.",
+            "Ends a task for good. A worker that runs it stops as soon as it notices; a client's session is ended.",
             Effect::Ends,
             |it, args: TaskRequest| {
                 Box::pin(async move { tasks::cancel(it.store.as_ref(), &args).await })
@@ -93,8 +93,8 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "task_retry",
             "Retry a task",
-            "Begins a task that is over once more. A task of a tracker gets a new number, which is returned; one that a \
-             person made is opened again; one that waits for a time is made due now.",
+            "Starts a task that is over again. A task of a tracker gets a new number, which is returned; one that a \
+             person created is reopened; one that waits for a time is made due now.",
             Effect::Adds,
             |it, args: TaskRequest| {
                 Box::pin(async move { tasks::retry(it.store.as_ref(), &args).await })

@@ -186,7 +186,7 @@ fn schema<T: JsonSchema>(side: Side) -> JsonObject {
 }
 
 /// The description of a failed call's error.
-const FAILURE: &str = "Why the call failed; then there is nothing else.";
+const FAILURE: &str = "Why the call failed; no other field is present then.";
 
 /// Clients check the structured content of a failed call too, which has its error instead of the result.
 fn allow_error(root: &mut JsonObject) {

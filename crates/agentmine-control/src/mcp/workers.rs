@@ -8,8 +8,8 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "worker_command",
             "Start work on a task",
-            "For a client such as claude-code: makes a git work tree on the task's branch, begins a session, and returns \
-             the command that starts the client there. Run it in a shell, then call session_end. With the client \
+            "For a client such as claude-code: creates a git work tree on the task's branch, begins a session, and \
+             returns the command that starts the client there. Run it in a shell, then call session_end. With the client \
              agentmine: queues the task for the fleet's workers.",
             Effect::Adds,
             |it, args: WorkerStart| {

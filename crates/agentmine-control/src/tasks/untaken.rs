@@ -92,7 +92,7 @@ async fn ask(
         reasons.push(Reason::new(
             "not_scanned",
             format!(
-                "{} is none of the repositories that trackers.{} scans.",
+                "{} is not a repository that trackers.{} scans.",
                 item.repo_path,
                 tracker.kind()
             ),
@@ -109,8 +109,8 @@ async fn ask(
         reasons.push(Reason::new(
             "next_scan",
             format!(
-                "Nothing is in its way: the next scan of a producer takes it, within {seconds} seconds. If none does, \
-                 no producer runs, or its log says why the scan fails."
+                "Nothing prevents it: the next scan of a producer takes it within {seconds} seconds. If none does, \
+                 no producer is running, or its log shows why the scan fails."
             ),
         ));
     }
@@ -142,7 +142,7 @@ async fn reasons_of(
         LabelRequest::Unknown => reasons.push(Reason::new(
             "label_unknown",
             format!(
-                "It carries the label `{label}`, and {} does not report yet who added it. A later scan sees that.",
+                "It has the label `{label}`, but {} does not report yet who added it. A later scan checks again.",
                 tracker.kind()
             ),
         )),
@@ -154,8 +154,8 @@ async fn reasons_of(
                 reasons.push(Reason::new(
                     "answered",
                     format!(
-                        "Task {} was the answer to the label `{label}`. Remove the label and add it again to ask once \
-                         more.",
+                        "Task {} was the result of the label `{label}`. To request work again, remove the label and \
+                         add it once more.",
                         task.number
                     ),
                 ));
@@ -178,7 +178,7 @@ fn no_label(fleet: &Fleet, found: &Item) -> Reason {
     Reason::new(
         "no_label",
         format!(
-            "It does not carry the label `{}`, which asks for work.{other}",
+            "It does not have the label `{}`, which requests work.{other}",
             labels.request
         ),
     )
@@ -230,7 +230,7 @@ fn untaken(
 fn foreign(fleet: &Fleet) -> Reason {
     let message = match !fleet.config().trackers.is_empty() {
         true => {
-            "No tracker of the configuration has items of that name: its host is another one, or it is not written as owner/name#7."
+            "No configured tracker has an item of that name: it is on another host, or it is not written as owner/name#7."
         }
         false => "No tracker is configured. Name the fleet's configuration with --config.",
     };

@@ -138,7 +138,7 @@ fn pause_file(fleet: &Fleet) -> Option<Reason> {
     Some(Reason::new(
         "pause_file",
         format!(
-            "{file} (consumer.pause_file) exists: workers on this machine take no task until it is removed."
+            "{file} (consumer.pause_file) exists: workers on this machine take no tasks until it is removed."
         ),
     ))
 }

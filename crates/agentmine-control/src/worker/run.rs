@@ -250,7 +250,7 @@ fn over(task: &Task) -> ControlError {
     .next(
         format!("task_retry with taskId {number}"),
         format!("task retry {number}"),
-        "begins it once more",
+        "starts it again",
     )
 }
 

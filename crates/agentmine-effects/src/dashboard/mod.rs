@@ -242,7 +242,7 @@ impl DashboardIssue {
         };
         self.record.number = Some(number);
         if at.is_some() {
-            tracing::info!(item = %self.item(), "the dashboard is opened");
+            tracing::info!(item = %self.item(), "the dashboard was opened");
             return Ok(at);
         }
         let (store, repository) = (&self.store, &self.record.repository);

@@ -37,7 +37,7 @@ pub(super) fn found(messages: &[Message]) -> Option<String> {
         let says = |words: &str, why: &str| {
             let commit = message.commit.get(..12).unwrap_or(&message.commit);
             let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-            format!("the message of commit {commit} says `{}`, {why}", printable(&words))
+            format!("the message of commit {commit} contains `{}`, {why}", printable(&words))
         };
         let first = |words: &LazyLock<Option<Regex>>| {
             let found = words.as_ref()?.find(&text)?;

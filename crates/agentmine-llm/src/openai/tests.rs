@@ -681,7 +681,7 @@ async fn an_overflow_is_reported_with_the_sizes_of_prompt_and_window() {
     let body = r#"{"error":{"code":400,"message":"request (9120 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":9120,"n_ctx":8192}}"#;
     let server = Server::start(vec![Act::Keep(response("400 Bad Request", "", body))]).await;
     let error = ask(&server.model()).await.unwrap_err();
-    insta::assert_snapshot!(error, @"the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192. hint: use a model with a larger window, or ask for less at once");
+    insta::assert_snapshot!(error, @"the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192. hint: use a model with a larger window, or request less at once");
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ pub(super) async fn list(requests: &Requests, has: &ServerCapabilities) -> Resul
         offer
     };
     let read = tokio::task::spawn_blocking(reading).await;
-    read.map_err(|_| "its offer cannot be read".to_owned())
+    read.map_err(|_| "what it offers cannot be read".to_owned())
 }
 
 /// A list as the server sent it.
@@ -131,7 +131,7 @@ async fn pages(requests: &Requests, kind: &Kind, has: bool) -> Result<Raw, Strin
         };
     }
     raw.cut = Some(format!(
-        "{what} does not end after {MAX_PAGES} pages: the rest is left out"
+        "{what} does not end after {MAX_PAGES} pages: the rest is ignored"
     ));
     Ok(raw)
 }
@@ -175,13 +175,13 @@ impl Raw {
         for entry in entries.into_iter().take(room) {
             self.bytes += weight(&entry);
             if self.bytes > *max_bytes {
-                let cut = format!("more than {max_bytes} bytes of {plural}: the rest is left out");
+                let cut = format!("more than {max_bytes} bytes of {plural}: the rest is ignored");
                 return Some(cut);
             }
             self.entries.push(entry);
         }
         (count > room || (more && count == room))
-            .then(|| format!("more than {MAX_ENTRIES} {plural}: the rest is left out"))
+            .then(|| format!("more than {MAX_ENTRIES} {plural}: the rest is ignored"))
     }
 }
 
@@ -207,7 +207,7 @@ fn entries<T>(
         let result = if name.is_empty() || name.len() > max || name.chars().any(char::is_control) {
             Err(format!("its {key} is empty, too long or unprintable"))
         } else if taken.contains_key(name) {
-            Err("another one before it is called the same".to_owned())
+            Err("an earlier one has the same name".to_owned())
         } else {
             read(name.to_owned(), entry, &mut reasons)
         };

@@ -203,7 +203,7 @@ impl Client {
         let limit = self.requests.limits.start;
         let listed = timeout(limit, listed).await.unwrap_or_else(|_| {
             let limit = limit.as_secs_f64();
-            Err(format!("it did not list its offer within {limit} s"))
+            Err(format!("it did not list what it offers within {limit} s"))
         });
         listed.map_err(|reason| self.broken(reason))
     }

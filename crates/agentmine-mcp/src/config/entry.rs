@@ -170,7 +170,7 @@ impl Reader<'_, '_> {
         for entry in entries {
             let key = entry.key.as_str();
             match elsewhere(key) {
-                Some(hint) => self.fault(key, format!("not a key here: {hint}")),
+                Some(hint) => self.fault(key, format!("not a known key: {hint}")),
                 None => ours.push(self.known_capabilities(entry)),
             }
         }

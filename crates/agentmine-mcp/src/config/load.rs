@@ -76,7 +76,7 @@ pub fn load(
         for (name, line) in &found.left_out {
             if let Some(replaced) = loaded.servers.remove(name) {
                 let detail = format!(
-                    "the server of this name in {} is left out too, since this entry was meant to replace it",
+                    "the server of this name in {} is skipped too, because this entry was meant to replace it",
                     replaced.origin.file.display()
                 );
                 faults.push(*line, &format!("mcpServers.{name}"), detail, Some(name));

@@ -251,7 +251,7 @@ fn a_faulty_replacement_leaves_nothing_of_that_name() {
         Some(r#"{"mcpServers": {"a": {"command": []}}}"#),
     );
     assert_eq!(loaded.servers.keys().collect::<Vec<_>>(), ["b"]);
-    assert!(reported(&loaded).join("\n").contains("is left out too"));
+    assert!(reported(&loaded).join("\n").contains("is skipped too"));
 }
 
 #[test]

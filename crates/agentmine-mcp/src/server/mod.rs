@@ -242,7 +242,7 @@ impl Server {
                 let (before, mut now) = (record.bytes, offer.bytes());
                 if !self.common.room(before, now) {
                     let why = format!(
-                        "its whole offer, since the offers of all servers would have more than {MAX_OFFERS} bytes"
+                        "everything it offers, because all servers together would offer more than {MAX_OFFERS} bytes"
                     );
                     offer = Offer {
                         left_out: vec![why],
@@ -291,7 +291,7 @@ impl Server {
             "the changed lists of an MCP server cannot be read"
         );
         let text = format!(
-            "its offer has changed and could not be read; the old lists are kept: {reason}"
+            "what it offers has changed and could not be read; the old lists are kept: {reason}"
         );
         self.notify(NoticeKind::Changed, &text);
     }

@@ -144,7 +144,7 @@ async fn malformed_tool_leaves_out_itself_only() {
     );
     assert_eq!(
         offer.left_out[8],
-        "tool \"good\": another one before it is called the same"
+        "tool \"good\": an earlier one has the same name"
     );
     assert!(offer.left_out[9].starts_with("tool \"promise\": its results are not checked"));
 }

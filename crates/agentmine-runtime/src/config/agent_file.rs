@@ -294,7 +294,7 @@ impl Faults<'_> {
             }
             if checks[..at].iter().any(|other| other.name == check.name) {
                 let seen = format!("a second check `{}`", super::check::cut(&check.name));
-                self.push(&key("name"), seen, "a name of its own for each check");
+                self.push(&key("name"), seen, "a distinct name for each check");
             }
             self.line(&key("command"), &check.command, MAX_LINE);
             if let Some(limit) = check.timeout_seconds
@@ -346,7 +346,7 @@ definition_of_done:
         fix.yaml:1:14: description: an empty text, expected one line of 1 to 2000 characters
         fix.yaml:4:26: tools.allowed.1: `a b`, expected the name of a tool, as text_editor, server:tool, server:* or *
         fix.yaml:5:21: limits.max_steps: the number 0, expected a number of at least 1
-        fix.yaml:8:12: definition_of_done.1.name: a second check `tests`, expected a name of its own for each check
+        fix.yaml:8:12: definition_of_done.1.name: a second check `tests`, expected a distinct name for each check
         fix.yaml:8:28: definition_of_done.1.command: an empty text, expected one line of 1 to 2000 characters
         ");
     }

@@ -255,7 +255,7 @@ impl Default for PushPolicy {
 pub struct AllowedSecret {
     /// The rule, as the refusal of the push names it; `*` stands for every rule.
     pub rule: String,
-    /// Patterns of paths, as in `refuse_paths`, at least one; `**` stands for every path.
+    /// Patterns of paths, as in `refuse_paths`, at least one; `**` matches every path.
     pub paths: Vec<String>,
 }
 

@@ -90,13 +90,13 @@ fn exposures(setting: &str, url: &Url, encrypted: &str) -> Vec<String> {
         .is_some_and(|it| it == user || KNOWN.contains(&it));
     if is_known {
         found.push(format!(
-            "{setting}: the user `{user}` at {host} has a password that everybody knows. hint: give the user another \
+            "{setting}: the user `{user}` at {host} has a well-known password. hint: give the user another \
              password there and in the configuration"
         ));
     }
     if !is_encrypted(url) && !is_private(&host) {
         found.push(format!(
-            "{setting}: the connection to {host} is not encrypted, and whoever is on its way reads the password. \
+            "{setting}: the connection to {host} is not encrypted, so anybody on the network path can read the password. \
              hint: use {encrypted}"
         ));
     }

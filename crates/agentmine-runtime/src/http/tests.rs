@@ -70,7 +70,7 @@ async fn a_main_loop_that_stands_still_makes_the_process_not_live() {
     let (status, body) = get(address, "/live").await;
     assert_eq!(status, 503);
     assert!(
-        body.starts_with("the loop `stuck` has not turned for "),
+        body.starts_with("the loop `stuck` has made no progress for "),
         "{body}"
     );
     assert!(!body.contains("turning"), "{body}");

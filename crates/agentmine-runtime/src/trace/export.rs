@@ -44,7 +44,7 @@ enum Message {
 pub fn start(endpoint: Option<&Url>, service: &'static str) {
     describe_counter!(
         SPANS,
-        "Spans of traces that ended, by what became of them: exported, dropped since the queue was full, or not taken by the collector."
+        "Spans of traces that ended, by what became of them: exported, dropped because the queue was full, or not accepted by the collector."
     );
     zero(SPANS, "outcome", &[EXPORTED, QUEUE_FULL, NOT_TAKEN]);
     let Some(endpoint) = endpoint else { return };
@@ -127,7 +127,7 @@ async fn send_all(mut queue: mpsc::Receiver<Message>, endpoint: Url, service: &'
                     // Once for each outage.
                     if !std::mem::replace(&mut is_away, true) {
                         let error = format!("{error:#}");
-                        tracing::warn!(endpoint = %endpoint, error, "the collector takes no traces; they are dropped");
+                        tracing::warn!(endpoint = %endpoint, error, "the collector accepts no traces; they are dropped");
                     }
                 }
             }

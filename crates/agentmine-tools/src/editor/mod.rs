@@ -186,7 +186,10 @@ impl Editor {
         let current = file.read(path)?;
         let edit = text::replace_once(&current.bytes, old.as_bytes(), new.as_bytes())
             .map_err(|miss| EditError::NoUniqueMatch(miss.explain(path, &current.bytes, old)))?;
-        let message = format!("replaced one place in {path}, at line {}", edit.first_line);
+        let message = format!(
+            "replaced one occurrence in {path}, at line {}",
+            edit.first_line
+        );
         self.write(path, key, &file, current, edit, message)
     }
 

@@ -232,7 +232,7 @@ fn nearest(content: &[u8], old: &str) -> String {
     }
     let near = join(&near);
     format!(
-        "except for whitespace, its first line occurs at line {near}: view that place and copy it \
+        "except for whitespace, its first line occurs at line {near}: view that line and copy it \
          exactly"
     )
 }

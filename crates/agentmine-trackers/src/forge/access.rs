@@ -25,7 +25,7 @@ pub(crate) fn refusal(
             Ok(Some(format!("{path}: {detail}. hint: {hint}")))
         }
         TrackerError::Refused { .. } | TrackerError::Unavailable { .. } => Ok(Some(format!(
-            "{path} cannot be read: {error}. hint: look at it on the tracker; the scan leaves it out meanwhile"
+            "{path} cannot be read: {error}. hint: check it on the tracker; the scan skips it in the meantime"
         ))),
         error => Err(error),
     }

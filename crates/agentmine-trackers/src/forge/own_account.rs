@@ -42,7 +42,9 @@ impl<T: Clone + PartialEq + Debug> OwnAccount<T> {
             *asked = Instant::now();
             match ask.await {
                 Ok(now) => replace(account, now),
-                Err(error) => tracing::debug!(%error, "our account could not be asked for again"),
+                Err(error) => {
+                    tracing::debug!(%error, "the name of AgentMine's account could not be looked up again")
+                }
             }
             return Ok(account.clone());
         }
@@ -63,7 +65,7 @@ impl<T: Clone + PartialEq + Debug> OwnAccount<T> {
 
 fn replace<T: PartialEq + Debug>(account: &mut T, now: T) {
     if *account != now {
-        tracing::info!(from = ?account, to = ?now, "our account was renamed");
+        tracing::info!(from = ?account, to = ?now, "AgentMine's account was renamed");
         *account = now;
     }
 }

@@ -356,7 +356,7 @@ impl Authorize for App {
         if let Some(installation) = of.map(|(scope, _)| scope.installation) {
             tracing::warn!(
                 installation,
-                "a token of the App's installation was refused before its end; another one is asked for"
+                "a token of the App's installation was refused before it expired; a new one is requested"
             );
             state.forget(installation);
         }

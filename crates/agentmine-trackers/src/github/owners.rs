@@ -44,7 +44,7 @@ impl Owners {
                         || matches!(error, TrackerError::Unavailable { .. })
                         || is_of_an_installation(api, &error) =>
                 {
-                    tracing::debug!(owner, %error, "its repositories are asked for one by one");
+                    tracing::debug!(owner, %error, "its repositories are requested one by one");
                 }
                 Err(error) => return Err(error),
             }

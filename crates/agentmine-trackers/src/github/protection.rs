@@ -18,7 +18,7 @@ const RULES: [(&str, &str); 4] = [
     ("update", "it restricts who may push to the branch"),
     (
         "pull_request",
-        "changes of the branch need a pull request of their own",
+        "changes to the branch require a separate pull request",
     ),
     ("required_signatures", "commits must be signed"),
 ];

@@ -95,7 +95,7 @@ impl Api {
             Ok(allowed) => {
                 let level = allowed.level();
                 Ok(level.is_some_and(|level| level < DEVELOPER).then(|| {
-                    format!("the token's user is no Developer of {path}. hint: give it that role at least")
+                    format!("the token's user is not a Developer of {path}. hint: give it at least that role")
                 }))
             }
             Err(error) => refusal(

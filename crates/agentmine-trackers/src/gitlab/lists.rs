@@ -202,7 +202,7 @@ impl LabelledLists {
                 Err(TrackerError::Refused { detail, .. }) => {
                     tracing::debug!(
                         detail,
-                        "keyset pages are refused; pages are asked for by offset"
+                        "keyset pages are refused; pages are requested by offset"
                     );
                     self.without_keyset.store(true, Ordering::Relaxed);
                 }

@@ -63,7 +63,7 @@ impl News {
                 Err(error) if concerns_one(&error) => news.extend(own),
                 // The next look asks again from where this one would have begun.
                 Err(error) if may_concern_one(&error, &mut silent) => {
-                    tracing::debug!(group, %error, "what is new in a group is not known");
+                    tracing::debug!(group, %error, "the changes in a group cannot be read");
                     read_at = read_at.min(last);
                 }
                 Err(error) => return Err(error),

@@ -48,7 +48,7 @@ impl Api {
         let what = format!("branch {branch} of {}", item.repo_path);
         let reply = self.client.get(url).await;
         if let Some(branch) = shown(reply.and_then(|it| it.ok(&what)?.json::<Branch>()))? {
-            let why = "it is a protected branch, and our account may not push to it";
+            let why = "it is a protected branch, and AgentMine's account may not push to it";
             return Ok((!branch.can_push).then(|| why.to_owned()));
         }
         let mut url = self.project_url(&item.repo_id, &["protected_branches"]);
@@ -78,7 +78,7 @@ impl Api {
         let pattern = protected.first().map_or("", |it| it.name.as_str());
         Ok((!may).then(|| {
             format!(
-                "it matches the protected branch `{pattern}`, to which our account may not push"
+                "it matches the protected branch `{pattern}`, to which AgentMine's account may not push"
             )
         }))
     }

@@ -56,8 +56,9 @@ pub(super) fn configuration(config: &Config, sources: &Sources) -> Vec<Finding> 
 /// The file that keeps workers from taking tasks.
 fn paused(config: &Config) -> Option<Finding> {
     let file = config.consumer.paused_by()?.display();
-    let text = format!("{file} (consumer.pause_file) exists: workers on this machine take no task");
-    Some(Finding::warning(text).fix("remove the file when they are to go on"))
+    let text =
+        format!("{file} (consumer.pause_file) exists: workers on this machine take no tasks");
+    Some(Finding::warning(text).fix("remove the file to let them continue"))
 }
 
 /// The folder of databases, jails and work trees. `error`: why the default database has no place in it.

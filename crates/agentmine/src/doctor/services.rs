@@ -126,7 +126,7 @@ pub(super) async fn broker(config: &Config) -> Vec<Finding> {
         Ok(Some(queue)) => queue,
         Ok(None) => {
             return vec![Finding::skipped(
-                "not needed: without Postgres all runs in one process",
+                "not needed: without Postgres everything runs in one process",
             )];
         }
         Err(error) => return vec![Finding::failed(error_text(&error))],
@@ -201,7 +201,7 @@ pub(super) async fn model(config: &Config, clocks: &Clocks) -> Vec<Finding> {
         Err(error) => return vec![Finding::failed(format!("{error:#}"))],
     };
     if config.model.provider == Provider::Replay {
-        return vec![Finding::good("recorded replies; no API is asked")];
+        return vec![Finding::good("recorded replies; no API is called")];
     }
     let Probe {
         models,

@@ -129,8 +129,8 @@ fn configuration(setup: &Setup, only: Option<&str>) -> Vec<Check> {
         })
         .map(|fault| {
             let next = match &fault.server {
-                Some(name) => format!("correct it; until then '{name}' is left out"),
-                None => "correct it; nothing else is left out".to_owned(),
+                Some(name) => format!("correct it; until then '{name}' is skipped"),
+                None => "correct it; nothing else is affected".to_owned(),
             };
             Check::new("config", Outcome::Failed, one_line(&fault.to_string(), 500)).next(next)
         })

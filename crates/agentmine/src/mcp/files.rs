@@ -51,7 +51,7 @@ pub(super) async fn archive(project: PathBuf) -> Result<Vec<u8>> {
 fn packed(project: &Path, files: &BTreeSet<PathBuf>) -> Result<Vec<u8>> {
     ensure!(
         files.len() <= MAX_FILES,
-        "the project has {} files; at most {MAX_FILES} are put into a jail (what .gitignore names is not)",
+        "the project has {} files; at most {MAX_FILES} are put into a jail (files that .gitignore names are not)",
         files.len()
     );
     let unreadable = |path: &Path| format!("{} cannot be read", project.join(path).display());
@@ -77,7 +77,7 @@ fn packed(project: &Path, files: &BTreeSet<PathBuf>) -> Result<Vec<u8>> {
         };
         room = room.checked_sub(taken as u64).with_context(|| {
             format!(
-                "the project's files are more than {} MiB; no more is put into a jail (what .gitignore names is not)",
+                "the project's files are more than {} MiB; no more are put into a jail (files that .gitignore names are not)",
                 MAX_BYTES / 1024 / 1024
             )
         })?;
@@ -175,7 +175,7 @@ fn walked(project: &Path) -> Result<BTreeSet<PathBuf>> {
                 _ => {}
             }
             if files.len() > MAX_FILES || folders.len() > MAX_FILES {
-                bail!("the project has more than {MAX_FILES} files; no more is put into a jail");
+                bail!("the project has more than {MAX_FILES} files; no more are put into a jail");
             }
         }
     }

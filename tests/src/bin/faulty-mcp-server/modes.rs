@@ -135,14 +135,14 @@ pub(crate) const MODES: &[(&str, &str, &str)] = &[
     (
         "malformed-tools",
         "nine malformed tools among good ones",
-        "only the malformed ones are left out",
+        "only the malformed ones are skipped",
     ),
     ("many-tools", "20,000 tools", "bounded, or a failure"),
     ("same-name-twice", "two tools with one name", "one of them"),
     (
         "gigantic-schema",
         "a schema of 3 MB",
-        "that tool is left out or truncated; `echo` works",
+        "that tool is skipped or truncated; `echo` works",
     ),
     (
         "recursive-schema",

@@ -42,7 +42,7 @@ impl Rules<'_> {
                     .hint = Some(format!("the rules are {}", SECRET_RULES.join(", ")));
             }
             let seen = || "an empty list".to_owned();
-            let expected = "at least one pattern of paths; `**` stands for every path";
+            let expected = "at least one pattern of paths; `**` matches every path";
             self.expect(
                 &format!("{key}.paths"),
                 !allowed.paths.is_empty(),

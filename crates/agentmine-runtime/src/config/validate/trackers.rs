@@ -227,7 +227,7 @@ impl Rules<'_> {
             if let Some(other) = first.insert((kind, format!("{host}:{port}")), section.clone()) {
                 let key = format!("{section}.api_url");
                 let seen = format!("the same server as {other}");
-                self.fault(&key, seen, "a server of its own");
+                self.fault(&key, seen, "a distinct server");
             }
         }
     }
@@ -342,7 +342,7 @@ impl Rules<'_> {
             let same = before.find(|(_, other)| same_label(other.trim(), name.trim()));
             if let Some((other, _)) = same {
                 let seen = format!("{}, the same as labels.{other}", shown(name));
-                self.expect(&path, name.trim().is_empty(), || seen, "a name of its own");
+                self.expect(&path, name.trim().is_empty(), || seen, "a distinct name");
             }
         }
     }
