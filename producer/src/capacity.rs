@@ -25,11 +25,11 @@ use crate::waits::{Items, Looked, Pulls};
 
 /// Time between two passes over the repositories with waiting tasks.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
-/// A repository that has what it had is looked at again after this time.
+/// A repository that has what it had is checked again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Waiting tasks of each kind that one look considers.
 const LOOKS: u32 = 4;
-/// Repositories that are looked at at once.
+/// Repositories that are checked at once.
 const AT_ONCE: usize = 8;
 /// For what counts per day.
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -33,7 +33,7 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: 
             return;
         }
     };
-    // What waits for its turn has no label of ours yet, and is looked at when that comes.
+    // What waits for its turn has no label of AgentMine yet, and is checked when that comes.
     tasks.extend(
         open.into_iter()
             .filter(|task| task.card.waits_for.is_none()),

@@ -1,5 +1,5 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
-//! queue when its repository has room for it, puts items right that say that they are worked on although no task is, ends paused tasks whose
+//! queue when its repository has room for it, corrects items that are marked as worked on without a task, ends paused tasks whose
 //! item was closed, continues those whose credentials are accepted again, obeys commands in comments, keeps dashboards, and removes stale sandboxes
 //! and what the store keeps no longer.
 //!

@@ -1,4 +1,4 @@
-//! Looks for items that say that they are worked on although no task is, and puts them right.
+//! Looks for items that are marked as worked on without a task, and corrects them.
 //!
 //! An item counts as such only if each look finds it so, for three leases: by then no write of an earlier worker
 //! is under way, and a task that was made a moment ago is in the database.
@@ -23,7 +23,7 @@ const LEASES: u32 = 3;
 pub(crate) struct Orphans {
     /// Since when each item has been without a live task.
     since: HashMap<String, BootInstant>,
-    /// Not everything could be looked at.
+    /// Not everything could be checked.
     is_partial: bool,
     last_look: BootInstant,
     /// There was no look yet.

@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::deps::ProducerDeps;
 use crate::items;
 
-/// How many items one pass looks at. A later pass goes on with the next ones.
+/// How many items one pass looks at. A later pass continues with the next ones.
 const MOST: usize = 200;
-/// Items that are looked at at once.
+/// Items that are checked at once.
 const AT_ONCE: usize = 8;
 /// Whoever removes a pause label does not wait longer for the next pass.
 const LONGEST: Duration = Duration::from_secs(30);

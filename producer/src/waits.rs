@@ -1,6 +1,6 @@
 //! What the item of a waiting task waits for: open items that block it, and open pull requests that close it.
 //!
-//! Such a task is looked at again once a minute, and keeps no other one from its turn. Only issues of the same repository are
+//! Such a task is checked again once a minute, and keeps no other one from its turn. Only issues of the same repository are
 //! followed to find a cycle, [`MOST_FOLLOWED`] in one look at a repository.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -14,7 +14,7 @@ use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
 use crate::commands;
 use crate::deps::ProducerDeps;
 
-/// Items that are looked at to find a cycle.
+/// Items that are checked to find a cycle.
 const MOST_FOLLOWED: usize = 20;
 
 /// The pull requests of one repository.
@@ -63,7 +63,7 @@ pub(crate) struct Items<'a> {
     deps: &'a ProducerDeps,
     tracker: &'a Arc<dyn Tracker>,
     pulls: Pulls,
-    /// What each issue waits for, of those that were looked at.
+    /// What each issue waits for, of those that were checked.
     blockers: HashMap<u64, Vec<Blocker>>,
     followed: usize,
 }
@@ -160,7 +160,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// An item that cannot be looked at: where that concerns it alone, the worker that looks at it says so to people.
+/// An item that cannot be checked: where that concerns it alone, the worker that looks at it reports it to people.
 fn unseen(error: &TrackerError) -> Looked {
     match error {
         TrackerError::NotFound { .. }
@@ -181,7 +181,7 @@ fn unseen(error: &TrackerError) -> Looked {
 /// Why a task waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AskedBy {
-    /// Its item carries the request label.
+    /// Its item has the request label.
     Label,
     /// It is a round, or was made by `/agentmine retry`: no label asks for it.
     Other,
@@ -246,7 +246,7 @@ mod tests {
         };
         assert_eq!(pulls.of_ours(), 2);
         assert_eq!(pulls.that_closes(7).map(|it| it.number), Some(1));
-        // More work is asked for on an issue whose pull request is open.
+        // More work is requested on an issue whose pull request is open.
         assert!(pulls.that_closes(8).is_none() && pulls.that_closes(9).is_none());
     }
 }

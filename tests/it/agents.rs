@@ -122,7 +122,7 @@ async fn the_loop_obeys_the_agent_and_the_repository_only_narrows_it() {
 
 #[tokio::test]
 async fn a_repository_lowers_the_limits_and_adds_checks_that_count() {
-    let script = Scenario::new("goes on").replies([
+    let script = Scenario::new("continues").replies([
         shell(FIX_GREETING),
         commit_and_push("Greet the person named"),
         say("It greets."),

@@ -129,7 +129,7 @@ async fn a_secondary_limit_closes_the_gates_of_its_installation() {
     assert_eq!(world.limited(), ["repositories of octo"]);
 }
 
-/// Tokens are asked for as the App, which has limits of its own.
+/// Tokens are requested as the App, which has its own limits.
 #[tokio::test]
 async fn a_limit_of_the_app_itself_leaves_the_tokens_that_it_has() {
     let world = world().await;
@@ -185,7 +185,7 @@ async fn an_exhausted_token_ends_the_scan_at_once() {
         let error = tracker.candidates(REQUEST).await.unwrap_err();
         assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
     }
-    // Those that were asked for together.
+    // Those that were requested together.
     let asked = world.asked("/repos/octo/r");
     assert!((1..=8).contains(&asked), "{asked}");
 }

@@ -59,7 +59,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The App is installed anew, so that its tokens end.
+    /// The App is installed again, so that its tokens end.
     pub(crate) fn installs_as(&self, id: u64) {
         let change = |apps: &mut Vec<App>| apps[0].installations[0].id = id;
         self.forge.change_apps(change);
@@ -91,7 +91,7 @@ pub(crate) fn with_app(config: GitHub, key: &Path) -> GitHub {
     }
 }
 
-/// A forge over TLS, as an Enterprise Server under an authority of its own.
+/// A forge over TLS, as an Enterprise Server under its own authority.
 async fn world() -> World {
     let folder = tempfile::tempdir().unwrap();
     let forge = Forge::start_tls().await;

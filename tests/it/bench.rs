@@ -40,7 +40,7 @@ async fn agents_of_others_that_are_not_installed_are_left_out_of_the_table() {
         let row = table.lines().find(|line| line.starts_with(agent));
         row.unwrap_or_else(|| panic!("no {agent}:\n{table}"))
     };
-    // Each has made its edits, or its row would say that it is left out.
+    // Each has made its edits, or its row would say that it is omitted.
     assert!(
         row("least a correct agent can do").contains("1.0x"),
         "{table}"

@@ -70,7 +70,7 @@ async fn work_goes_to_the_named_branch(rig: Rig) {
     let why = rig.agentmine(&["task", "show", "1", "--json"], 0).0;
     assert!(why.contains(NAMED), "{why}");
 
-    // A round goes on with it, and is not named anew.
+    // A round continues with it, and is not named again.
     rig.forge
         .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Say more.");
     rig.produce().await;
@@ -247,7 +247,7 @@ async fn a_branch_in_the_way_leaves_the_name_of_the_task() {
     );
 }
 
-/// What pushed without a pattern goes on where it pushed.
+/// What pushed without a pattern continues where it pushed.
 #[tokio::test]
 async fn a_task_that_began_before_there_was_a_pattern_keeps_its_branch() {
     let mut rig = Rig::local(names("fix/greet-by-name")).await;

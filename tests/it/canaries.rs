@@ -118,7 +118,7 @@ impl Watched {
         config["model"]["headers"] = json!({ "X-Gateway-Key": header });
         config["model"]["api_key"] = key.into();
         config["http"]["listen"] = "127.0.0.1:0".into();
-        // Also what the filter leaves out unless an operator names it.
+        // Also what the filter omits unless an operator names it.
         config["log"] =
             json!({ "level": "trace,lapin=trace,sqlx=trace,rmcp=trace", "format": format });
         watched
@@ -246,7 +246,7 @@ impl Watched {
         store.tasks(&TaskFilter::default()).await.unwrap()
     }
 
-    /// A session of the only waiting task, which is looked at from all sides while it lasts.
+    /// A session of the only waiting task, which is inspected from all sides while it lasts.
     async fn session(&mut self, faults: impl FnOnce(&Rig)) {
         self.rig.model.hold_at(LAST_TURN);
         let consumer = self.spawn("consumer", &[]);
@@ -498,7 +498,7 @@ async fn no_secret_leaves_a_fleet_in_containers() {
     let token = watched.rig.forge.token().to_owned();
     watched
         .session(|rig| {
-            // The text that tells of it, the progress, and git.
+            // The text that reports it, the progress, and git.
             let refused = |fault: ForgeFault| fault.status(422).body(&echo(&token));
             rig.forge
                 .inject(refused(ForgeFault::on("PATCH", "/comments/")));

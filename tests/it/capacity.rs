@@ -399,7 +399,7 @@ async fn an_issue_that_an_open_pull_request_closes_waits(gitlab: bool) {
     assert_eq!(reasons(&rig).await[&issue], "");
     rig.consume().await;
     rig.tasks().await.iter().for_each(assert_done);
-    // More work on an issue whose pull request of ours is open does not wait for that.
+    // More work on an issue whose pull request of AgentMine is open does not wait for that.
     rig.forge.add_label(DEMO, issue, REQUEST);
     rig.produce().await;
     let waits = rig.tasks().await;

@@ -107,7 +107,7 @@ async fn a_stop_command_ends_a_session_and_is_acknowledged_on_gitlab() {
     stops(gitlab().await).await;
 }
 
-/// Paused at work, resumed, stopped, and begun again: each command is obeyed once, though the producer starts anew each
+/// Paused at work, resumed, stopped, and begun again: each command is obeyed once, though the producer starts again each
 /// time.
 async fn goes_its_way(rig: Rig) {
     let number = rig.produce_issue().await;
@@ -450,7 +450,7 @@ async fn labels_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
     rig.forge.remove_label(DEMO, paused, PAUSE);
     deliver(&url, forge, header).await;
     let goes_on = |tasks: &[Task]| state(tasks, paused) != Some(TaskState::Paused);
-    rig.wait("the paused task to go on", goes_on).await;
+    rig.wait("the paused task to continue", goes_on).await;
     assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     rig.model.release();
     end(producer).await;

@@ -36,7 +36,7 @@ async fn opened(rig: &Rig) -> u64 {
     rig.forge.pulls(DEMO).remove(0).number
 }
 
-/// On a line and in a review, each obeyed once although the producer starts anew each time.
+/// On a line and in a review, each obeyed once although the producer starts again each time.
 async fn heard_in_reviews(rig: Rig, reviews: Reviews) {
     let pull = opened(&rig).await;
     rig.forge
@@ -182,7 +182,7 @@ async fn heard_on_the_draft(mut rig: Rig) {
     consumer.terminate();
     consumer.end().await;
 
-    // What is begun once more is the issue: the draft has nothing to go on with.
+    // What is begun once more is the issue: the draft has nothing to continue with.
     let retry = rig.forge.say(DEMO, draft, HUMAN, "/agentmine retry");
     rig.produce().await;
     rig.produce().await;
@@ -233,7 +233,7 @@ async fn a_retry_on_a_closed_merge_request_is_answered_and_begins_nothing_on_git
     answered_on_a_closed_one(gitlab().await).await;
 }
 
-/// How a person asks on a pull request of ours.
+/// How a person asks on a pull request of AgentMine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asks {
     ByReview,
@@ -304,7 +304,7 @@ async fn end(process: Process) {
     assert!(status.success(), "{log}");
 }
 
-/// What people write on a pull request of ours is heard within 15 s of its webhook, although the scans are an hour apart.
+/// What people write on a pull request of AgentMine is heard within 15 s of its webhook, although the scans are an hour apart.
 async fn heard_by_webhooks(mut rig: Rig) {
     const LIMIT: Duration = Duration::from_secs(15);
     let pull = opened(&rig).await;

@@ -96,7 +96,7 @@ async fn a_closed_pull_request_stops(rig: Rig, name: &str) {
     );
     assert!(!comment.contains("opened a "), "{comment}");
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent stopped"]);
-    // No second one until it is labelled anew.
+    // No second one until it is labelled again.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
     rig.forge.add_label(DEMO, number, REQUEST);

@@ -515,7 +515,7 @@ async fn ticks_start_retry_and_stop_for_people_who_may_start_work_on_gitlab() {
     obeys(gitlab().await).await;
 }
 
-/// A tick that comes while the text is written anew is obeyed, and shown as settled.
+/// A tick that comes while the text is written again is obeyed, and shown as settled.
 async fn is_kept_in_a_rewrite(rig: Rig) {
     rig.label_issue();
     rig.produce().await;
@@ -555,7 +555,7 @@ async fn a_tick_during_a_rewrite_is_obeyed_on_gitlab() {
     is_kept_in_a_rewrite(gitlab().await).await;
 }
 
-/// Two producers find the same ticks, since the text is not written anew at once: what came of each of them is said.
+/// Two producers find the same ticks, since the text is not written again at once: what came of each of them is said.
 async fn says_what_came_of_each(rig: Rig) {
     let (paused, over, again) = (rig.label_issue(), rig.label_issue(), rig.label_issue());
     rig.produce().await;

@@ -430,7 +430,7 @@ async fn an_absent_broker_and_a_wrong_password_are_reported_once_within_five_sec
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
             if program == "consumer" {
-                // Its work goes on, and the broker is asked many times meanwhile.
+                // Its work continues, and the broker is asked many times meanwhile.
                 one_issue_announced_later(&rig).await;
                 rig.wait_ended(1).await;
             }

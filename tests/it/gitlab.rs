@@ -233,7 +233,7 @@ async fn a_server_that_refuses_keyset_pages_is_asked_by_offset_from_then_on() {
     assert_eq!((refused, by_keyset.count(), lists.len()), (1, 1, 5));
 }
 
-/// More than a hundred are asked for as a whole once, and then for what changed.
+/// More than a hundred are requested as a whole once, and then for what changed.
 #[tokio::test]
 async fn many_merge_requests_of_ours_cost_one_request_while_nothing_changes() {
     let world = OnGitLab::new().await;
@@ -303,7 +303,7 @@ async fn commands_in_a_group_are_looked_for_where_something_changed() {
     assert_eq!(targets(&world.forge, before), expected);
     world.forge.say("octo/sub/two", 1, HUMAN, "/agentmine stop");
     assert_eq!(news(&all).await, ["elsewhere/four", "octo/sub/two"]);
-    // Few are looked at without the lists, and all of them where the lists are refused.
+    // Few are checked without the lists, and all of them where the lists are refused.
     let few: Vec<_> = all.iter().take(2).cloned().collect();
     assert_eq!(news(&few).await.len(), 2);
     let refused = Fault::on("GET", "/groups/octo/").times(1).status(403);

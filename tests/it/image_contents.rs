@@ -186,7 +186,7 @@ fn the_programs_of_the_images_resolve_names_as_the_cluster_does() {
             let ended = docker(&args).unwrap_err();
             assert!(ended.contains(host), "the database is away: {ended}");
             let log = server.log();
-            // Answers for IPv4 and IPv6 are asked for at the same time; connections are repeated.
+            // Answers for IPv4 and IPv6 are requested at the same time; connections are repeated.
             let mut seen: Vec<String> = log.lines().skip(before).map(str::to_owned).collect();
             seen.retain(|line| !line.starts_with("asked 28 "));
             seen.dedup();

@@ -163,7 +163,7 @@ impl Cluster {
         &one(&self.objects, kind, name)["spec"]["template"]
     }
 
-    /// Starts a Deployment's pod, whose HTTP server gets an address of its own.
+    /// Starts a Deployment's pod, whose HTTP server gets its own address.
     fn start(&self, of: &str, env: &[(&str, &str)]) -> Container {
         let name = format!("{}{of}", self.images.prefix);
         let address = free_address();
@@ -253,7 +253,7 @@ impl Container {
         assert_eq!(command, format!("[CMD {program} healthcheck]"));
     }
 
-    /// What the kernel says about the program, and not what Docker was asked for.
+    /// What the kernel says about the program, and not what was requested of Docker.
     fn assert_confined(&self) {
         let pid = self.inspect("{{.State.Pid}}");
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -203,7 +203,7 @@ fn refuses_comments(rig: &Rig, status: u16) {
     }
 }
 
-/// The item takes no comments any more: the work goes on to its pull request, the label says so, and nothing is tried for
+/// The item takes no comments any more: the work continues to its pull request, the label says so, and nothing is tried for
 /// ever.
 async fn takes_no_comments(rig: Rig, status: u16) {
     let (number, consumer) = pushed(&rig).await;
@@ -324,7 +324,7 @@ async fn a_renamed_project_is_followed_by_a_session_on_gitlab() {
     follows_a_rename(gitlab().await).await;
 }
 
-/// The task waits with its reason, and goes on once the repository is as it was.
+/// The task waits with its reason, and continues once the repository is as it was.
 async fn pauses(rig: Rig, does: fn(&Rig, bool), reason: &str, between: impl AsyncFn(&Rig)) {
     let (_, consumer) = pushed(&rig).await;
     does(&rig, true);
@@ -458,7 +458,7 @@ async fn closed_for_good(rig: Rig) {
     rig.forge.add_label(DEMO, number, REQUEST);
     rig.produce().await;
     rig.consume().await;
-    assert_eq!(rig.forge.pulls(DEMO).len(), 2, "labelled anew");
+    assert_eq!(rig.forge.pulls(DEMO).len(), 2, "labelled again");
 }
 
 #[tokio::test]

@@ -826,7 +826,7 @@ fn the_configurations_are_valid_and_the_secrets_come_from_files() {
     }
 }
 
-/// A database of its own with the roles of `roles.sql`, as URLs. Removed when dropped.
+/// A separate database with the roles of `roles.sql`, as URLs. Removed when dropped.
 pub(crate) struct Roles {
     pub(crate) owner: String,
     pub(crate) fleet: String,

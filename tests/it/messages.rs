@@ -13,7 +13,7 @@ use crate::rig::{PATIENCE, Rig, solves_demo};
 
 const DONE: TaskState = TaskState::Ended(EndState::Done);
 
-/// A worker whose claim has no answer gives the message back. Nothing but the message tells the other of the task.
+/// A worker whose claim has no answer gives the message back. Nothing but the message informs the other of the task.
 #[tokio::test]
 async fn a_task_whose_claim_has_no_answer_is_taken_by_another_worker() {
     let mut rig = Rig::local(solves_demo()).await;

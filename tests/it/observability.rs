@@ -56,7 +56,7 @@ fn rules_and_configurations_are_valid_and_every_alert_fires_and_clears() {
     run("promtool", &["check", "rules", "rules.yaml"]);
     run("promtool", &["test", "rules", "rules_test.yaml"]);
     run("amtool", &["check-config", "alertmanager.yaml"]);
-    // Debian's Prometheus has no discovery of Kubernetes, so that part is left out.
+    // Debian's Prometheus has no discovery of Kubernetes, so that part is omitted.
     let copy = tempfile::tempdir().unwrap();
     let kubernetes = std::fs::read_to_string(folder.join("kubernetes.yaml")).unwrap();
     let (before, rest) = kubernetes

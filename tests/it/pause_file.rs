@@ -17,7 +17,7 @@ async fn a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed() {
     rig.model.wait_for_held(1).await;
     std::fs::write(&file, "").unwrap();
     rig.model.release();
-    // What is at work goes on to its end.
+    // What is at work continues to its end.
     assert_done(&rig.wait_ended(1).await[0]);
     consumer.logged("the pause file exists").await;
 

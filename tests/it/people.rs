@@ -344,7 +344,7 @@ async fn an_item_that_is_worked_on_without_a_task_is_put_right() {
             forge.labels(DEMO, number) == ["coding agent stopped"]
         };
         rig.forge
-            .wait_until("the item is put right", PATIENCE, is_right)
+            .wait_until("the item is corrected", PATIENCE, is_right)
             .await;
         let comments = rig.forge.comments(DEMO, number);
         assert_eq!(comments.len(), 1, "{comments:#?}");

@@ -1,4 +1,4 @@
-//! Rounds that rebase: the target branch of a pull request of ours has moved and conflicts, on both forges.
+//! Rounds that rebase: the target branch of a pull request of AgentMine has moved and conflicts, on both forges.
 
 use agentmine_agent::journal::Entry;
 use agentmine_domain::{EndState, TaskState};
@@ -25,7 +25,7 @@ fn rebases(replies: impl IntoIterator<Item = Answer>) -> Script {
         .scenario(solves_demo())
 }
 
-/// A pull request of ours with which `main` conflicts, and a round that is about to rebase it. Returns its head.
+/// A pull request of AgentMine with which `main` conflicts, and a round that is about to rebase it. Returns its head.
 async fn conflicting(rig: Rig) -> (Rig, PullView, String) {
     let (mut rig, pull) = opened(rig).await;
     rig.config["rounds"]["base_conflict"] = "rebase".into();
@@ -67,7 +67,7 @@ fn is_linear(rig: &Rig, pull: &PullView) -> bool {
     contains(rig, &pull.head, "main") && merges == "0"
 }
 
-/// The pushes to the branch that leave out what it held.
+/// The pushes to the branch that omit what it held.
 fn rewrites(rig: &Rig, pull: &PullView) -> Vec<Push> {
     let mut pushes = rig.forge.pushes_by_client(DEMO);
     pushes.retain(|it| it.branch == pull.head && !it.old.starts_with("0000"));
@@ -192,7 +192,7 @@ async fn a_person_who_pushes_while_a_round_rebases_is_not_overwritten_on_gitlab(
     a_person_who_pushes_meanwhile_is_not_overwritten(Rig::on_gitlab(meets_a_person()).await).await;
 }
 
-/// The worker dies right after the push. The next one restores files from before it, and goes on from what was pushed.
+/// The worker dies right after the push. The next one restores files from before it, and continues from what was pushed.
 async fn killed_after_the_push_it_goes_on(rig: Rig) {
     let (mut rig, pull, before) = conflicting(rig).await;
     rig.config["consumer"]["max_attempts"] = 5.into();

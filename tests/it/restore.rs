@@ -1,4 +1,4 @@
-//! The database is restored to an earlier time while producer and consumer go on running.
+//! The database is restored to an earlier time while producer and consumer continue running.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -149,7 +149,7 @@ async fn nothing_is_doubled_or_stale(restored: Restored) {
         Restored::BeforeAnyLeaseIsOver => assert_eq!(taken, 2, "{answer}"),
         Restored::AfterTheLeasesWereTaken => assert!(taken >= 1, "{answer}"),
     }
-    // The replies that the workers of gamma and delta wait for arrive now, so that they would go on.
+    // The replies that the workers of gamma and delta wait for arrive now, so that they would continue.
     rig.model.release();
 
     let tasks = rig

@@ -97,7 +97,7 @@ impl Rig {
         Self::on(forge, json!({ "github": github }), script).await
     }
 
-    /// The same with the sample project on GitLab, over TLS under an authority of its own.
+    /// The same with the sample project on GitLab, over TLS under its own authority.
     pub(crate) async fn on_gitlab(script: impl Into<Script>) -> Self {
         let forge = Forge::start_tls().await;
         let gitlab = json!({
@@ -534,7 +534,7 @@ impl Process {
 
     fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id().expect("it has ended")).unwrap();
-        // SAFETY: `kill` takes two numbers and touches no memory of ours.
+        // SAFETY: `kill` takes two numbers and touches no memory of this program.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 

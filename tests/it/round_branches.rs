@@ -1,4 +1,4 @@
-//! What people do with a pull request of ours and its branch, on both forges: it gets no more rounds, and a branch of
+//! What people do with a pull request of AgentMine and its branch, on both forges: it gets no more rounds, and a branch of
 //! ours alone is removed.
 
 use agentmine_domain::{EndState, TaskState};

@@ -1,4 +1,4 @@
-//! Why no further round is made on a pull request of ours, on both forges: each reason is counted and reported once.
+//! Why no further round is made on a pull request of AgentMine, on both forges: each reason is counted and reported once.
 
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{DEMO, HUMAN, PullView};
@@ -337,7 +337,7 @@ enum Stops {
     ByTick,
 }
 
-/// A person stops a task at work on the pull request, which is a round or was asked for by label: no further round begins.
+/// A person stops a task at work on the pull request, which is a round or was requested by label: no further round begins.
 async fn a_person_stops_them((mut rig, pull): (Rig, PullView), work: &str, how: Stops) {
     for forge in ["github", "gitlab"] {
         if rig.config["trackers"][forge].is_object() {

@@ -31,7 +31,7 @@ pub(crate) fn script() -> Script {
         .scenario(solves_demo())
 }
 
-/// A pull request of ours, and the rig with rounds that begin at once.
+/// A pull request of AgentMine, and the rig with rounds that begin at once.
 pub(crate) async fn opened(mut rig: Rig) -> (Rig, PullView) {
     rig.config["rounds"]["settle_seconds"] = 0.into();
     rig.produce_issue().await;
@@ -78,7 +78,7 @@ pub(crate) fn newest_prompt(rig: &Rig) -> String {
     newest.body["messages"][1]["content"].to_string()
 }
 
-/// The one comment of ours on a pull request.
+/// AgentMine's one comment on a pull request.
 pub(crate) fn status(comments: &[CommentView]) -> String {
     let mut ours = comments
         .iter()

@@ -92,7 +92,7 @@ async fn items_with_the_same_name_on_two_hosts_are_two_tasks_on_gitlab() {
     .await;
 }
 
-/// Each server has an address and a secret of its own, and its deliveries point at its repositories alone.
+/// Each server has an address and a separate secret, and its deliveries point at its repositories alone.
 #[tokio::test]
 async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
     let mut rig = Rig::local(solves_demo()).await;
@@ -170,7 +170,7 @@ async fn messages_name_the_section_of_a_named_server_on_gitlab() {
     is_named_in_messages(rig, "gitlab", Forge::start_tls().await, "projects").await;
 }
 
-/// The first server takes every request and answers none; what is asked for on the other one is begun all the same, and so are
+/// The first server takes every request and answers none; what is requested on the other one is begun all the same, and so are
 /// commands there.
 async fn a_silent_server(mut rig: Rig, kind: &str, forge: Forge) {
     let other = second(&mut rig, kind, forge).await;

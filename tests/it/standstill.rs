@@ -15,7 +15,7 @@ fn writes(rig: &Rig, method: &str, part: &str) -> usize {
         .count()
 }
 
-/// The machine of the first worker stands still between two requests of one label move, for longer than the
+/// The machine of the first worker is stalled between two requests of one label move, for longer than the
 /// lease.
 #[tokio::test]
 async fn a_worker_that_stood_still_sends_nothing_more_to_the_tracker() {

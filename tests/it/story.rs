@@ -99,7 +99,7 @@ async fn a_second_scan_of_the_same_label_creates_no_second_task() {
 #[tokio::test]
 async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests() {
     let mut rig = Rig::new(solves_demo()).await;
-    // A machine whose disk stands still for some seconds takes no task from anybody.
+    // A machine whose disk is stalled for some seconds takes no task from anybody.
     rig.config["consumer"]["heartbeat_loss_seconds"] = 40.into();
     rig.config["consumer"]["lease_seconds"] = 60.into();
     for n in 1..=20 {

@@ -149,7 +149,7 @@ async fn why_says_what_a_task_would_be_worked_on_with() {
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }
-    // What cannot be read is left out, and said.
+    // What cannot be read is omitted, and said.
     rig.forge.inject(Fault::on("*", "/").status(503).times(50));
     let environment = &rig.why(&task, 0)["environment"];
     assert_eq!(

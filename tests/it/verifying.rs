@@ -1,4 +1,4 @@
-//! How a result is verified while everything else goes on.
+//! How a result is verified while everything else continues.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

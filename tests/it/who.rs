@@ -91,7 +91,7 @@ impl On {
         number
     }
 
-    /// What speaks against the request of an issue.
+    /// The objection to the request of an issue.
     async fn objection(&self, named: &Named, number: u64) -> Option<Objection> {
         let tracker = self.tracker(named);
         let Candidate {
@@ -209,7 +209,7 @@ async fn one_scan_asks_once_for_each_person_of_a_repository() {
     }
 }
 
-/// What speaks against the text of an item, by the time of its request.
+/// The objection to the text of an item, by the time of its request.
 async fn to_text(tracker: &dyn Tracker, candidate: &Candidate) -> Option<Objection> {
     let requested = tracker
         .requested(&candidate.item, &candidate.trigger)

@@ -21,7 +21,7 @@ start_docker() {
     mkdir -p "$STATE/docker"
     if as_root test -S $DEFAULT_SOCKET && as_root docker info >/dev/null 2>&1; then
         # There is an engine that this user may not access. Start a second one, which must not touch the
-        # bridge and the firewall rules of the first: without a network of its own it would remove the bridge.
+        # bridge and the firewall rules of the first: without a separate network it would remove the bridge.
         say "you may not use this machine's Docker engine: starting one for the tests"
         export DOCKER_HOST=unix://$socket
         try_dockerd unshare --net dockerd "${options[@]}" --host "$DOCKER_HOST" --data-root "$STATE/docker/data" \

@@ -1,7 +1,7 @@
 //! The lease heartbeat: extends the lease on a dedicated connection and returns stop and pause requests.
 //!
 //! The worker knows by its own clock until when the lease certainly holds: `heartbeat_loss_seconds` after it sent
-//! the last heartbeat that was answered, which is less than the lease lasts. After that the session stands still:
+//! the last heartbeat that was answered, which is less than the lease lasts. After that the session is stalled:
 //! the sandboxes are frozen, and nothing is sent to a tracker, a git host, or a server on the worker.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use agentmine_domain::Lease;
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::config::Consumer;
-use agentmine_runtime::permit::{BootInstant, Permit, PermitKeeper};
+use agentmine_runtime::permit::{BootInstant, Permit, PermitGrant};
 use agentmine_store::{LeaseRequest, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -105,9 +105,9 @@ impl Heartbeat {
     ) -> Self {
         let (sender, status) = watch::channel(Status::Held);
         let (beats, beaten) = watch::channel(());
-        let keeper = PermitKeeper::new(since, rhythm.silence);
+        let grant = PermitGrant::new(since, rhythm.silence);
         let certainty = Certainty {
-            permit: keeper.permit(),
+            permit: grant.permit(),
             beats: beaten,
         };
         let frozen = freeze_in_silence(certainty.clone(), lease.clone(), freezer);
@@ -115,7 +115,7 @@ impl Heartbeat {
             status: sender,
             beats,
         };
-        let sent = send_heartbeats(store, lease, rhythm, keeper, signals);
+        let sent = send_heartbeats(store, lease, rhythm, grant, signals);
         let task = tokio::spawn(async move {
             tokio::select! {
                 biased;
@@ -258,7 +258,7 @@ impl Drop for Heartbeat {
     }
 }
 
-/// What the heartbeat tells the session.
+/// What the heartbeat reports to the session.
 struct Signals {
     status: watch::Sender<Status>,
     /// Changes with each heartbeat that extended the lease.
@@ -270,7 +270,7 @@ async fn send_heartbeats(
     store: Arc<dyn Store>,
     lease: Lease,
     rhythm: Rhythm,
-    keeper: PermitKeeper,
+    grant: PermitGrant,
     signals: Signals,
 ) {
     let mut tick = tokio::time::interval(rhythm.every);
@@ -288,7 +288,7 @@ async fn send_heartbeats(
         };
         match answer {
             Ok(request) => {
-                keeper.extend(sent, rhythm.silence);
+                grant.extend(sent, rhythm.silence);
                 signals.beats.send_replace(());
                 let now = match request {
                     LeaseRequest::Continue => Status::Held,
@@ -330,10 +330,10 @@ mod tests {
     /// A heartbeat that last returned this status.
     fn heartbeat(now: Status, killed: CancellationToken) -> (Heartbeat, watch::Sender<Status>) {
         let (sender, status) = watch::channel(now);
-        let keeper = PermitKeeper::new(BootInstant::now(), Duration::from_secs(60));
+        let grant = PermitGrant::new(BootInstant::now(), Duration::from_secs(60));
         let (_, beats) = watch::channel(());
         let certainty = Certainty {
-            permit: keeper.permit(),
+            permit: grant.permit(),
             beats,
         };
         let heartbeat = Heartbeat {

@@ -2,7 +2,7 @@
 //!
 //! What a repository's file may do is decided by `EffectiveAgent::narrowed_by` alone. It is read from the branch that the
 //! work starts from, each time a session begins; its checks are those of the first session, since they are recorded with
-//! the start. A file of the repository with faults is left out, with a note; one of the operator ends the task, because
+//! the start. A file of the repository with faults is ignored, with a note; one of the operator ends the task, because
 //! what it was to forbid is not known.
 
 use std::path::Path;

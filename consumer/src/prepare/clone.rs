@@ -149,7 +149,7 @@ fn count_failed_clone(error: &WorkspaceError) {
     metrics::counter!("agentmine_clone_failures_total", "cause" => cause).increment(1);
 }
 
-/// Adds the trailer to the message of every commit that is made in the clone. A repository that has hooks of its own
+/// Adds the trailer to the message of every commit that is made in the clone. A repository that has its own hooks
 /// (`core.hooksPath`) replaces this one.
 async fn name_co_author(workspace: &Workspace, co_author: &str) -> Result<(), SessionError> {
     // `Tracker::noreply` lets nothing through that a shell would read.
@@ -211,7 +211,7 @@ impl StartCloned {
     }
 }
 
-/// Checks out a commit in a clone of its own.
+/// Checks out a commit in its own clone.
 pub(crate) async fn check_out(
     StartCloned { depth }: StartCloned,
     workspace: &Workspace,

@@ -11,7 +11,7 @@ use crate::error::SessionError;
 use crate::session::context::SessionContext;
 
 /// Reads the discussion on the item: what people wrote who may start work, without the fleet's own comments. If the
-/// tracker refuses it for good, the work goes on without it, with a note.
+/// tracker refuses it for good, the work continues without it, with a note.
 pub(crate) async fn discussion(ctx: &SessionContext) -> Result<Discussion, SessionError> {
     let remarks = match remarks(ctx, &BTreeSet::new()).await {
         Ok(Remarks { heard, .. }) => heard,

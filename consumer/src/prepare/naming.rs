@@ -65,7 +65,7 @@ pub(crate) async fn name_branch(
     Ok(Some(Named { branch, used }))
 }
 
-/// What the model answers, if it does in time. Whatever it answers, work goes on.
+/// What the model answers, if it does in time. Whatever it answers, work continues.
 async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage), SessionError> {
     let model = RedactingModel {
         model: Arc::new(TracedModel {

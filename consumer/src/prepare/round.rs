@@ -136,7 +136,7 @@ async fn request(
 }
 
 impl RoundWork {
-    /// Leaves out the threads of which the model reads nothing, and names the others in the remarks.
+    /// Omits the threads of which the model reads nothing, and names the others in the remarks.
     pub(crate) fn name_threads(&mut self, discussion: &mut Discussion) {
         let heard: BTreeSet<&str> = discussion.remarks.iter().map(|it| it.id.as_str()).collect();
         self.threads
@@ -166,7 +166,7 @@ impl RoundWork {
         rebases.then_some(self.round.head.as_str())
     }
 
-    /// What asked for the round, as a sentence for people, and how a conflict was solved, if that is not what was asked for.
+    /// What requested the round, as a sentence for people, and how a conflict was solved, if that is not what was requested.
     pub(crate) fn because(&self, asked: Solution, done: Solution) -> String {
         let cause = &self.round.cause;
         let mut parts = Vec::new();

@@ -119,7 +119,7 @@ impl Checkpoints {
 }
 
 impl Newest {
-    /// A note of the files that are left out for the first time.
+    /// A note of the files that are omitted for the first time.
     fn leave_out(&mut self, files: Vec<String>) -> Option<String> {
         let new: Vec<String> = files
             .into_iter()

@@ -155,7 +155,7 @@ impl Progress {
     }
 }
 
-/// The message of a failed call's result: a refusal of ours, the text editor's, or a text.
+/// The message of a failed call's result: a refusal by AgentMine, the text editor's, or a text.
 fn why(text: &str) -> String {
     let result: Value = serde_json::from_str(text).unwrap_or_default();
     let message = [

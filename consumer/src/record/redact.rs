@@ -19,7 +19,7 @@ impl Redactor {
         self.0.redact(text)
     }
 
-    /// The beginning of a text that goes on, redacted: as far as no secret can be there in part.
+    /// The beginning of a text that continues, redacted: as far as no secret can be there in part.
     pub(crate) fn redact_open(&self, text: &str) -> String {
         self.0.redact_open(text)
     }
@@ -31,7 +31,7 @@ impl Redactor {
     }
 
     /// Both outputs of a command, redacted, then cut to `max` bytes together: what one of them does not
-    /// need is left to the other. `how` to see what is left out is part of the note.
+    /// need is left to the other. `how` to see what is omitted is part of the note.
     pub(crate) fn outputs(&self, done: &CommandResult, max: usize, how: &str) -> Outputs {
         let redacted = |output: &CommandOutput| {
             let redact = |text| self.redact(text);

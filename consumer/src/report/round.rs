@@ -9,7 +9,7 @@ use crate::error::SessionError;
 use crate::prepare::RoundWork;
 use crate::session::context::SessionContext;
 
-/// Threads that get a reply of their own: forges limit how much is written in a minute. The answers to others are in the
+/// Threads that get their own reply: forges limit how much is written in a minute. The answers to others are in the
 /// round's comment.
 const MAX_REPLIES: usize = 40;
 /// Characters of one answer.

@@ -17,7 +17,7 @@ use crate::session::context::SessionContext;
 pub(super) struct ItemInbox(Mutex<State>);
 
 struct State {
-    /// The ids that need not be looked at again: given, arrived, or of people who are not heard. `None` until the
+    /// The ids that need not be checked again: given, arrived, or of people who are not heard. `None` until the
     /// first look: an earlier version did not record what it gave, so what is there then counts as given.
     known: Option<BTreeSet<String>>,
     arrived: Vec<Remark>,

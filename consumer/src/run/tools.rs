@@ -35,7 +35,7 @@ use crate::record::live::Progress;
 use crate::record::trace;
 use crate::session::context::SessionContext;
 
-/// Named in place of a server in a note that these tools are left out.
+/// Named in place of a server in a note that these tools are omitted.
 const OFFERS: &str = "(resources and prompts)";
 /// Calls named `text_editor_view` and so on are also accepted (spec 000 §3.2).
 const EDITOR_COMMANDS: [&str; 5] = ["view", "create", "str_replace", "insert", "undo_edit"];

@@ -164,7 +164,7 @@ impl SessionContext {
     }
 
     /// The same on an item that may take no comments, as one whose conversation is locked or whose comments are switched
-    /// off: its label shows the state. The comment is left out if the tracker takes the label; if it refuses that too, the
+    /// off: its label shows the state. The comment is omitted if the tracker takes the label; if it refuses that too, the
     /// credentials are at fault.
     pub(crate) async fn comment_if_taken(&self, body: &str) -> Result<(), SessionError> {
         let refused = match self.comment(body).await {
@@ -187,7 +187,7 @@ impl SessionContext {
         self.heartbeat.patiently(write).await
     }
 
-    /// Removes one sandbox before the session ends, while the session goes on.
+    /// Removes one sandbox before the session ends, while the session continues.
     pub(crate) async fn discard(&self, name: &str) {
         if let Some(sandbox) = self.freezer.take(name).await {
             self.removals.lock().await.spawn(removal(sandbox));
@@ -252,7 +252,7 @@ fn mirrors(config: &MirrorsConfig) -> Option<Mirrors> {
     enabled.then(|| Mirrors::new(folder, max_size.bytes()))
 }
 
-/// A sandbox may leave millions of files. The task's end does not wait for their deletion, which the sweep goes on
+/// A sandbox may leave millions of files. The task's end does not wait for their deletion, which the sweep continues
 /// with.
 async fn in_time(
     removing: impl Future<Output = Result<(), SandboxError>>,

@@ -122,7 +122,7 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
         return requested(ctx, error).await;
     }
     let (tracker, item) = (ctx.effects.tracker(), &ctx.task.item);
-    // The look at the item has the tracker ask for the repository anew.
+    // The look at the item has the tracker ask for the repository again.
     if error.is_not_found()
         && let Err(TrackerError::NotFound { .. }) = tracker.item(item).await
         && let Some(hidden) = withdrawal::hidden(tracker, item).await

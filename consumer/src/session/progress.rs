@@ -1,6 +1,6 @@
 //! The progress comment while a session works: the phase, what is done and what comes, and what was used.
 //!
-//! What it shows is read from the store, so a worker that takes over goes on with it. Guaranteed: it is edited once in
+//! What it shows is read from the store, so a worker that takes over continues with it. Guaranteed: it is edited once in
 //! `consumer.progress_seconds` at most, and no edit is under way when the session reports. What the comment says at the
 //! beginning and at the end is not up to this module.
 

@@ -1,4 +1,4 @@
-//! Whether people still want the work (spec 001 §7.1): the item is looked at while its session runs.
+//! Whether people still want the work (spec 001 §7.1): the item is checked while its session runs.
 //!
 //! Closing the item, making it confidential, removing every label of the fleet from it, and unassigning the bot withdraw
 //! the work; the pause label pauses it.
@@ -60,7 +60,7 @@ pub(super) async fn watch(ctx: &SessionContext, item: &Item) -> std::convert::In
     }
 }
 
-/// Why the work on an item is not to begin or go on, if its labels ask for a pause.
+/// Why the work on an item is not to begin or continue, if its labels ask for a pause.
 pub(super) fn paused(item: &Item, labels: &Labels) -> Option<Interrupt> {
     let asks = labels.asks_for_pause(&item.labels);
     asks.then(|| Interrupt::Paused(pause_label_reason(&labels.pause)))
@@ -125,7 +125,7 @@ struct Seen {
     assigned: bool,
     /// Whether that is recorded.
     recorded: bool,
-    /// Since when the item was not found, each time it was looked at.
+    /// Since when the item was not found, each time it was checked.
     gone: Gone,
 }
 

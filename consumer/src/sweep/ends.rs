@@ -1,5 +1,4 @@
-//! Reports the ends of tasks whose worker could not: it died, or the tracker was unavailable. Each end is looked
-//! at once more a lease later.
+//! Reports the ends of tasks whose worker could not: it died, or the tracker was unavailable. Each end is checked once more a lease later.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -147,7 +147,7 @@ async fn look_for_the_dead(
 }
 
 /// Shortens the leases of processes of this machine that died. What they sent last has as long to arrive as what a
-/// worker sends just before it stands still, which is the rest of the lease then.
+/// worker sends just before it is stalled, which is the rest of the lease then.
 pub(crate) async fn end_leases_of_the_dead(deps: &ConsumerDeps, presence: &Presence) {
     let consumer = &deps.config.consumer;
     let rest = consumer

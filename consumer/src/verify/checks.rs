@@ -34,7 +34,7 @@ use crate::session::context::SessionContext;
 /// Bytes of a check's output that are kept: whole lines of its start and its end.
 const CHECK_OUTPUT: usize = 6 * 1024;
 
-/// How long a sandbox waits for the end of the work after a push. An agent that pushes and goes on must not hold two.
+/// How long a sandbox waits for the end of the work after a push. An agent that pushes and continues must not hold two.
 const READY_FOR: Duration = Duration::from_secs(60);
 
 /// The checks of one session.

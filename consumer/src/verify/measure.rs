@@ -21,7 +21,7 @@ pub(crate) struct Measurer<'a> {
     pub(crate) ctx: &'a SessionContext,
     pub(crate) prepared: &'a Prepared,
     pub(crate) title: &'a str,
-    /// What was left out of the text that people wrote, as a sentence.
+    /// What was omitted from the text that people wrote, as a sentence.
     pub(crate) hidden: Option<String>,
     /// Whether a result may be that nothing had to be changed.
     pub(crate) may_only_answer: bool,

@@ -20,7 +20,7 @@ const NEVER: [&str; 4] = [
 /// Exit code of the script for work that it must not commit.
 const UNFINISHED: &str = "3";
 
-/// How many files that were left out are named.
+/// How many files that were omitted are named.
 const MAX_NAMED: usize = 5;
 
 /// What became of the agent's last changes.
@@ -83,9 +83,9 @@ pub(super) async fn publish(
     })
 }
 
-/// Prints the commit and then the files that it leaves out. One process of git says that nothing is left to commit, as
+/// Prints the commit and then the files that it omits. One process of git says that nothing is left to commit, as
 /// after nearly every agent that pushed. To read a large file takes minutes, even if it consists of holes, so they are
-/// found by their size. Git before 2.25 reads no list of paths; there they are not left out.
+/// found by their size. Git before 2.25 reads no list of paths; there they are not excluded.
 fn script(title: &str, limit: u64) -> String {
     let message = line(title, 72).replace('\'', "");
     let never = NEVER.map(|spec| format!("'{spec}'")).join(" ");
@@ -123,7 +123,7 @@ tr '\0' '\n' < "$large" | sed -n 's/^:(top,exclude,literal)//p'"#
     )
 }
 
-/// Says which files were left out, in the order of their names, since that of a folder is the file system's.
+/// Says which files were omitted, in the order of their names, since that of a folder is the file system's.
 fn left_out<'a>(files: impl Iterator<Item = &'a str>, limit: u64) -> Option<String> {
     let mut files: Vec<String> = files.map(|file| line(file, 100)).collect();
     files.sort_unstable();

@@ -184,7 +184,7 @@ impl Check {
 }
 
 /// What cargo prints before it tries a connection again. How often it does depends on the moment; the error that
-/// ends the attempts has a line of its own.
+/// ends the attempts has its own line.
 const RETRY: &str = "warning: spurious network error";
 
 /// The lines of an output that report errors, sorted; all lines if none does.
@@ -224,7 +224,7 @@ fn complaints(output: &str) -> Vec<String> {
 type Random = (&'static str, fn(&char) -> bool, RangeInclusive<usize>);
 
 /// The random names and addresses that tools are known to print, in lower case. Each is as narrow as the tool allows,
-/// since a difference that is left out here may hide a new failure.
+/// since a difference that is omitted here may hide a new failure.
 const RANDOM: [Random; 7] = [
     // rustc's folder for the linker
     ("/deps/rustc", char::is_ascii_alphanumeric, 6..=6),

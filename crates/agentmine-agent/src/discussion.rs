@@ -1,7 +1,7 @@
 //! What people wrote about the task: comments and reviews, for the prompt that describes the task.
 //!
 //! Anybody may have written it. Each line is quoted, so that no text can end the quotation and pass for a
-//! text of the worker; text that a forge does not show to people is left out. The whole has a limit: the
+//! text of the worker; text that a forge does not show to people is omitted. The whole has a limit: the
 //! newest remarks are kept.
 
 use std::fmt::Write as _;
@@ -58,7 +58,7 @@ impl Discussion {
         }
     }
 
-    /// The ids of all remarks, those that the limit leaves out too: they are not given later.
+    /// The ids of all remarks, those that the limit omits too: they are not given later.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.remarks
             .iter()

@@ -29,7 +29,7 @@ impl History {
         (history, usage)
     }
 
-    /// Adds a message of a journal that may be damaged: a result without a call is left out, and a call
+    /// Adds a message of a journal that may be damaged: a result without a call is dropped, and a call
     /// without a result is closed.
     fn add_fitting(&mut self, message: Message) {
         let open = self.open_calls();

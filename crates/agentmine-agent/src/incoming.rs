@@ -1,6 +1,6 @@
 //! Text that other people wrote, as their tracker shows it.
 //!
-//! A person who approves an issue has read what the page shows. What it does not show is left out before a model
+//! A person who approves an issue has read what the page shows. What it does not show is omitted before a model
 //! reads the text, and counted: HTML comments and attributes, reference and footnote definitions that nothing refers
 //! to (`[//]: # (…)`), Unicode tags and other invisible characters, and joiners and variation selectors where they
 //! join and select nothing. In code, markup is text that people see, so it stays.
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::discussion::Discussion;
 
-/// How much of a text a reader does not see, and what was therefore left out of it.
+/// How much of a text a reader does not see, and what was therefore omitted from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hidden {
     /// Comments, attributes, unused definitions.
@@ -30,7 +30,7 @@ impl std::ops::AddAssign for Hidden {
 }
 
 impl Hidden {
-    /// What was left out, as a sentence for people; `None` if nothing was.
+    /// What was omitted, as a sentence for people; `None` if nothing was.
     #[must_use]
     pub fn note(self) -> Option<String> {
         let Self { markup, characters } = self;
@@ -43,7 +43,7 @@ impl Hidden {
     }
 }
 
-/// What is left out of an item's text and of its discussion.
+/// What is omitted from an item's text and from its discussion.
 #[must_use]
 pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Hidden {
     let mut hidden = plain(title).1;

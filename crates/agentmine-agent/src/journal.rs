@@ -39,7 +39,7 @@ pub enum Entry {
         role: PromptRole,
         /// The text.
         text: String,
-        /// What was left out of what people wrote, if the text has anything of theirs. Earlier versions did not
+        /// What was omitted from what people wrote, if the text has anything of theirs. Earlier versions did not
         /// record it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hidden: Option<Hidden>,
@@ -321,7 +321,7 @@ pub fn newest_start(entries: &[Entry]) -> Option<&Start> {
     })
 }
 
-/// What was left out of the text that people wrote, as recorded with the prompt that has that text; `None` if there is
+/// What was omitted from the text that people wrote, as recorded with the prompt that has that text; `None` if there is
 /// no such prompt yet, or an earlier version recorded it.
 #[must_use]
 pub fn hidden_in_prompt(entries: &[Entry]) -> Option<Hidden> {

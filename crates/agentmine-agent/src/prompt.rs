@@ -12,7 +12,7 @@ pub struct Prompt {
     pub role: PromptRole,
     /// The text.
     pub text: String,
-    /// What was left out of what people wrote; `None` if the text has nothing of theirs.
+    /// What was omitted from what people wrote; `None` if the text has nothing of theirs.
     pub hidden: Option<Hidden>,
     /// The ids of the remarks of people in the text; `None` if it is a text that has none.
     pub remarks: Option<Vec<String>>,

@@ -21,7 +21,7 @@ pub struct FailedCheck {
     pub name: String,
     /// What it says of itself.
     pub summary: String,
-    /// The end of its log, without secrets; empty if it has none.
+    /// The end of its log, redacted; empty if it has none.
     pub log: String,
 }
 
@@ -153,7 +153,7 @@ fn quote(section: &mut String, text: &str) {
     }
 }
 
-/// The answers to threads in a model's last message, by the names of the threads. An answer goes on until the next one.
+/// The answers to threads in a model's last message, by the names of the threads. An answer continues until the next one.
 #[must_use]
 pub fn thread_answers(message: &str, names: &[String]) -> BTreeMap<String, String> {
     let mut answers: BTreeMap<String, String> = BTreeMap::new();

@@ -28,7 +28,7 @@ pub struct Project {
     pub guessed: bool,
     /// Why the repository's settings file was not used.
     pub warning: Option<String>,
-    /// What was left out of the set-up, and why.
+    /// What was omitted from the set-up, and why.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Checks of the agent's definition of done, beside those of the project. They are never guessed.

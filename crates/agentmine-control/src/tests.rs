@@ -623,7 +623,7 @@ async fn a_client_gets_a_work_tree_and_a_session() {
     assert_eq!(listed(Some(client), Some("ended")).await, 1);
     assert_eq!(listed(Some("agentmine"), None).await, 0);
     assert_eq!(listed(None, Some("running")).await, 0);
-    // The next client goes on in the same tree.
+    // The next client continues in the same tree.
     let again = worker::start(store, &place, &start("gemini-cli"))
         .await
         .unwrap();

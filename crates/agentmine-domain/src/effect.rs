@@ -121,7 +121,7 @@ impl EffectKey {
         Self::once_per_task(EffectKind::Comment, &format!("thread-{thread}"))
     }
 
-    /// The comment on a pull request of ours that no further round is made.
+    /// The comment on a pull request of AgentMine that no further round is made.
     #[must_use]
     pub fn rounds_comment() -> Self {
         Self::once_per_task(EffectKind::Comment, "rounds")

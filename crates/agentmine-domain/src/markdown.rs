@@ -64,7 +64,7 @@ fn neutral_line(line: &str) -> String {
 }
 
 /// A Markdown text in which no line is a forge's quick action, whichever blocks it is in. Forges differ in what
-/// they take for a block: an action inside a code block of ours with four backticks may run.
+/// they take for a block: an action inside AgentMine's code block with four backticks may run.
 #[must_use]
 pub fn without_quick_actions(text: &str) -> String {
     // A forge takes carriage returns out before it looks for actions.
@@ -111,8 +111,7 @@ fn begins_reference(text: &str) -> bool {
     })
 }
 
-/// A text without what a reader does not see or sees in another order: escape sequences of terminals are left
-/// out, and other control characters, invisible characters and changes of direction (CVE-2021-42574) are shown
+/// A text without what a reader does not see or sees in another order: escape sequences of terminals are omitted, and other control characters, invisible characters and changes of direction (CVE-2021-42574) are shown
 /// as U+FFFD. Line ends, tabs, and what joins the parts of an emoji or of a word stay.
 #[must_use]
 pub fn visible(text: &str) -> String {

@@ -8,7 +8,7 @@ use crate::item::ItemRef;
 /// With this begins the trigger of a task that is a round.
 const TRIGGER: &str = "round-";
 
-/// One round. It is worked on as a task of its own, whose item is the pull request and whose trigger is the number: a
+/// One round. It is worked on as a separate task, whose item is the pull request and whose trigger is the number: a
 /// trigger makes a task once for good, so a round is begun once, whoever finds that it is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {

@@ -1,7 +1,7 @@
 //! A second look at an end that was reported.
 //!
-//! A request that a worker sent before it stood still may reach the tracker after another process has reported
-//! the end. So a lease later, when nobody holds an older permit, the item is looked at once more, and put right.
+//! A request that a worker sent before it was stalled may reach the tracker after another process has reported
+//! the end. So a lease later, when nobody holds an older permit, the item is checked once more, and corrected.
 //!
 //! Accepted: a person who removes the label of an end within that time sees it return once.
 

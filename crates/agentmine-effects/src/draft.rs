@@ -1,6 +1,6 @@
 //! The pull request that is opened when the work begins, before there is a result.
 //!
-//! It has an effect of its own: the effect of the result says that a task has one. The result then finds this pull
+//! It has its own effect: the effect of the result says that a task has one. The result then finds this pull
 //! request by its branch, and replaces its text.
 
 use agentmine_domain::{EffectKey, ItemKind, ItemRef, Task};

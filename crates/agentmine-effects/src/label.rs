@@ -196,7 +196,7 @@ impl Effects {
             .all(|other| shown(other) == (*other == label))
     }
 
-    /// Whether the item carries the request label because of a request that this task answers, or that a pause
+    /// Whether the item has the request label because of a request that this task answers, or that a pause
     /// overruled: it was made before.
     pub(crate) async fn request_is_answered(&self, label: TaskLabel) -> Result<bool, EffectError> {
         let item = &self.task.item;

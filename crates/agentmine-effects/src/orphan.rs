@@ -21,7 +21,7 @@ use chrono::{TimeDelta, Utc};
 use crate::text::orphan_comment;
 use crate::{EffectError, FRESH, Reporter};
 
-/// Whether an item whose label says that it is worked on was put right.
+/// Whether an item whose label says that it is worked on was corrected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Orphan {
     /// It was: the item says now why nobody works on it.
@@ -45,7 +45,7 @@ pub async fn is_live(store: &dyn Store, item: &ItemRef) -> Result<bool, EffectEr
 }
 
 impl Reporter {
-    /// Puts an item right that carries the label `processing` without a live task: it gets the label of its last
+    /// Corrects an item that has the label `processing` without a live task: it gets the label of its last
     /// task's end, or if no task is known, the label `stopped` and a comment.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ use crate::{EffectError, Effects, ends_the_report, may_be_of_comments};
 pub enum EndReport {
     /// The item shows how the task ended.
     Written,
-    /// Another process has the report, or the task went on.
+    /// Another process has the report, or the task continued.
     NotOurs,
 }
 

@@ -1,4 +1,4 @@
-//! The one comment of ours on an item, which all of its tasks and rounds share.
+//! AgentMine's one comment on an item, which all of its tasks and rounds share.
 //!
 //! It shows the newest task that had something to say; those before it are one line each in a folded section, read from
 //! the store. It is found by its marker and author, so neither a restored database nor a new account makes a second one
@@ -24,9 +24,9 @@ const EARLIER: &str = "\n\n<!-- agentmine:earlier -->\n";
 /// With this ends the section of earlier tasks.
 const FOLDED: &str = "</details>";
 
-/// Earlier tasks with a line of their own.
+/// Earlier tasks with their own line.
 const LINES: usize = 20;
-/// Newest tasks of an item that are looked at.
+/// Newest tasks of an item that are checked.
 const NEWEST: u32 = 50;
 /// Characters of what the newest task says: the rest fits below it on every forge.
 const MAX_TEXT: usize = 55_000;
@@ -61,7 +61,7 @@ impl Effects {
         self.add_notice(&EffectKey::editor_comment(), &notice).await
     }
 
-    /// Answers a person in the comment; `text` is Markdown of ours. The answer replaces the one before it. Where a newer
+    /// Answers a person in the comment; `text` is Markdown of AgentMine. The answer replaces the one before it. Where a newer
     /// task has the comment, the answer is in what that shows.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Effects {
         Ok(Marker::shared(kind, &task, key.key(), newer)?)
     }
 
-    /// The comments of ours on the item that are its one comment: several for a moment at most, or those of former
+    /// The comments of AgentMine on the item that are its one comment: several for a moment at most, or those of former
     /// accounts.
     pub(crate) async fn statuses(&self) -> Result<Vec<Comment>, EffectError> {
         let marker = self.status_marker(&[])?;

@@ -40,7 +40,7 @@ struct Forge {
     slow: Option<Slow>,
 }
 
-/// A write of labels that signals that it has arrived, and waits until it may go on.
+/// A write of labels that signals that it has arrived, and waits until it may continue.
 #[derive(Debug, Clone, Default)]
 struct Slow {
     arrived: Arc<Notify>,
@@ -952,7 +952,7 @@ async fn reported_while(world: &World, meanwhile: impl Future<Output = ()>) {
     during(world, world.report_end_for(MINUTE), meanwhile).await;
 }
 
-/// A producer that stands still for so long that nobody looks at the labels again.
+/// A producer that is stalled for so long that nobody looks at the labels again.
 #[tokio::test]
 async fn a_task_that_was_labelled_late_as_queued_keeps_the_label_of_its_end_or_pause() {
     let labels = Labels::default();

@@ -142,7 +142,7 @@ pub(crate) fn result_comment(
     progress_comment(&text, session)
 }
 
-/// The comment on a pull request of ours on which no further round is made.
+/// The comment on a pull request of AgentMine on which no further round is made.
 pub(crate) fn rounds_comment(pull: &ItemRef, reason: &str, request: &str) -> String {
     let name = pull.tracker.pull_request();
     let reason = reason.trim().trim_end_matches('.');
@@ -247,7 +247,7 @@ pub fn transferred_comments(issue: u64, comments: &[Comment], session: &str) -> 
     (length > 0).then(|| progress_comment(&text, session))
 }
 
-/// The comment on such a pull request after the work went on and came to a result.
+/// The comment on such a pull request after the work continued and came to a result.
 pub(crate) fn draft_resumed_comment(task: &Task) -> String {
     let name = task.item.tracker.pull_request();
     let text =
@@ -255,7 +255,7 @@ pub(crate) fn draft_resumed_comment(task: &Task) -> String {
     progress_comment(&text, "ended")
 }
 
-/// The comment for a stopped task: why, where its work is, and how to go on. `open` is its pull request.
+/// The comment for a stopped task: why, where its work is, and how to continue. `open` is its pull request.
 pub(crate) fn stopped_comment(
     task: &Task,
     request: &str,

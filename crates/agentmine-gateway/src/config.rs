@@ -70,7 +70,7 @@ pub trait PushFence: Send + Sync + 'static {
     /// The reason, for the user of git, when the lease is no longer held.
     async fn check(&self) -> Result<(), String>;
 
-    /// The same by the worker's own clock alone, at the last moment: the process may have stood still since the
+    /// The same by the worker's own clock alone, at the last moment: the process may have been stalled since the
     /// answer of the store.
     ///
     /// # Errors

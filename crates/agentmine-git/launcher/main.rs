@@ -1,7 +1,7 @@
 //! Sets limits and becomes another program.
 //!
 //! `LAUNCHER BYTES SECONDS PROGRAM [ARGUMENT]...`: address space and CPU time. The environment is passed on unchanged, and nothing
-//! in it is looked at. Without a library, so that its start costs a page or two: `build.rs` compiles it.
+//! in it is checked. Without a library, so that its start costs a page or two: `build.rs` compiles it.
 
 #![no_std]
 #![no_main]

@@ -57,7 +57,7 @@ const CONFIG: &str = "\
 \tgraftFileDeprecated = false
 ";
 
-/// A home folder for git processes, with a configuration of its own. Removed when dropped.
+/// A home folder for git processes, with its own configuration. Removed when dropped.
 #[derive(Debug)]
 pub struct GitHome {
     dir: HeldFolder,
@@ -145,7 +145,7 @@ impl GitHome {
         Self::configure_bare(repo, object_format)
     }
 
-    /// Writes the whole configuration of a bare repository anew, and removes what would make git read objects from
+    /// Writes the whole configuration of a bare repository again, and removes what would make git read objects from
     /// elsewhere.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ const MAX_POINTER: u64 = 16 * 1024;
 pub(crate) struct Layout {
     /// The top of the work tree, or the repository itself if it is bare.
     pub(crate) top: PathBuf,
-    /// With the index and `HEAD`; of a linked work tree, a folder of its own.
+    /// With the index and `HEAD`; of a linked work tree, a separate folder.
     pub(crate) git_dir: PathBuf,
     /// With the objects, refs and configuration.
     pub(crate) common_dir: PathBuf,

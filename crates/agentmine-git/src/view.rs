@@ -1,7 +1,7 @@
 //! A repository on the worker's own disk, without its configuration.
 //!
 //! The view is a git folder of its own. Objects, refs, the index and the list of work trees are links into
-//! the repository; `HEAD` is a copy, made anew for each command, since git accepts no link there. The
+//! the repository; `HEAD` is a copy, made again for each command, since git accepts no link there. The
 //! configuration is written here. Of the repository's own, four values are taken over that decide how its
 //! files are read; each is checked, and none names a file or a program.
 

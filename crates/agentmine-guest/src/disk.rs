@@ -104,7 +104,7 @@ impl Look {
         }
     }
 
-    /// Why the sandbox must not go on, if it has grown since `before`.
+    /// Why the sandbox must not continue, if it has grown since `before`.
     fn fault(&self, limit: u64, before: &Self) -> Option<String> {
         let Usage { bytes, files, .. } = self.used;
         let (was, had) = (before.used.bytes, before.used.files);
@@ -130,7 +130,7 @@ impl Look {
         })
     }
 
-    /// Whether the free space has shrunk so much that the sandbox must be looked at again.
+    /// Whether the free space has shrunk so much that the sandbox must be checked again.
     fn is_outdated(&self, limit: u64, free: &Free) -> bool {
         let headroom = limit.saturating_sub(self.used.bytes);
         let shrunk = self.free.bytes.saturating_sub(free.bytes);
@@ -175,7 +175,7 @@ impl Disk {
         }
     }
 
-    /// Bytes that the root takes. Where the kernel holds the limit, the root has a file system of its own.
+    /// Bytes that the root takes. Where the kernel holds the limit, the root has its own file system.
     pub(crate) fn used(&self) -> u64 {
         if self.limit > 0 {
             return self.walked.load(Ordering::Relaxed);

@@ -64,7 +64,7 @@ impl Load {
         Duration::from_millis(left / (FASTEST * *CORES)).clamp(SOON, LOOK)
     }
 
-    /// Bytes of memory of these processes together. What they share is looked at closely only if the limit may be
+    /// Bytes of memory of these processes together. What they share is checked closely only if the limit may be
     /// exceeded: that takes long, and on a loaded machine the look would be late.
     fn used(self, running: &[Process]) -> u64 {
         let by_key = match self.confinement {

@@ -179,7 +179,7 @@ pub struct RunDone {
 pub struct OutputDone {
     /// First bytes that follow.
     pub head_len: u64,
-    /// Bytes that were left out after them.
+    /// Bytes that were omitted after them.
     pub left_out_bytes: u64,
     /// Line ends among those.
     pub left_out_lines: u64,

@@ -3,7 +3,7 @@
 //!
 //! One folder is open at a time, and the way back is the link to its parent, which must be the folder that it was:
 //! a program that still runs cannot lead the way out by moving a folder. So memory and open files are bounded.
-//! Links are not followed. This runs outside the sandbox, as a process of its own: the worker outlives whatever
+//! Links are not followed. This runs outside the sandbox, as a separate process: the worker outlives whatever
 //! happens to it.
 
 use std::ffi::CString;

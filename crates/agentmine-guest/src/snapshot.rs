@@ -2,7 +2,7 @@
 //!
 //! The commit contains every file that is tracked or not ignored, and is made with a separate index. Its
 //! parents are the previous snapshot and HEAD, so that it includes the agent's own commits; its message names
-//! HEAD and the branch. The bundle leaves out what the remote has. Not preserved: the difference between
+//! HEAD and the branch. The bundle omits what the remote has. Not preserved: the difference between
 //! staged and other changes, the content of a repository nested in the project, and files that are larger than
 //! the bundle may be: they would not fit, and to read a sparse file of some terabytes takes for ever.
 //!
@@ -36,7 +36,7 @@ mod tests;
 const INDEX: &str = "agentmine-index";
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
-/// Maximum length of a name of a file that was left out, in characters.
+/// Maximum length of a name of a file that was omitted, in characters.
 const MAX_NAME: usize = 200;
 
 pub(crate) async fn run(

@@ -42,7 +42,7 @@ async fn replies_come_in_order_and_by_position_alone() {
     assert_eq!((usage.model_calls, usage.input_tokens), (1, 7));
     messages.extend([Message::Assistant(first), user("greet.sh test.sh")]);
 
-    // Another process that knows only the conversation goes on at the right place.
+    // Another process that knows only the conversation continues at the right place.
     let before = tokio::time::Instant::now();
     let (second, usage) = ask(&replay(), &messages).await.unwrap();
     assert_eq!(second.calls[0].arguments, "{broken");

@@ -47,7 +47,7 @@ pub enum McpError {
     ToolExecution {
         /// The server's configured name.
         server: String,
-        /// The tool, resource or prompt that was asked for.
+        /// The tool, resource or prompt that was requested.
         tool: String,
         /// What happened.
         fault: CallFault,
@@ -65,7 +65,7 @@ pub struct ConfigFault {
     pub field: String,
     /// What was seen, and what was expected.
     pub detail: String,
-    /// The server that is left out because of it, if any.
+    /// The server that is skipped because of it, if any.
     pub server: Option<String>,
 }
 

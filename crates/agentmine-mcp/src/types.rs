@@ -70,7 +70,7 @@ pub struct Offer {
     pub templates: Vec<Resource>,
     /// By name.
     pub prompts: Vec<Prompt>,
-    /// Entries that were left out, with the reason: `tool "x": its inputSchema is not an object`.
+    /// Entries that were omitted, with the reason: `tool "x": its inputSchema is not an object`.
     pub left_out: Vec<String>,
 }
 

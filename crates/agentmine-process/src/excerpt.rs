@@ -6,13 +6,13 @@
 
 use std::ops::AddAssign;
 
-/// How to see the output that is left out of a command's result.
+/// How to see the output that is omitted from a command's result.
 pub const SEE_ALL: &str = "write the output to a file and show parts of it, or filter it";
 
 /// The beginning of a note.
 const NOTE: &str = "[... ";
 
-/// What is left out of a text.
+/// What is omitted from a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOut {
     /// Bytes.
@@ -101,8 +101,7 @@ impl Excerpt {
         self.len() == 0
     }
 
-    /// Redacts both parts. Where something is missing between them, `longest` bytes beside the gap are left
-    /// out too: they may be a part of a secret, which cannot be found.
+    /// Redacts both parts. Where something is missing between them, `longest` bytes beside the gap are omitted too: they may be a part of a secret, which cannot be found.
     #[must_use]
     pub fn redacted(self, longest: usize, redact: impl Fn(String) -> String) -> Self {
         let (mut head, mut tail) = (redact(self.head), redact(self.tail));

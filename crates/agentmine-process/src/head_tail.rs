@@ -1,4 +1,4 @@
-//! The head and the tail of an output of any length, and the size of what is left out between them.
+//! The head and the tail of an output of any length, and the size of what is omitted between them.
 
 use crate::excerpt::{Excerpt, LeftOut};
 use crate::tail::Tail;

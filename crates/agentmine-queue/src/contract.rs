@@ -1,6 +1,6 @@
 //! One suite for both queues, and what only a broker can do.
 //!
-//! Each test uses a prefix of its own on the broker and deletes everything under it at its end.
+//! Each test uses its own prefix on the broker and deletes everything under it at its end.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub enum QueueError {
     /// The broker refused the message (`basic.nack`).
     #[error("the broker refused the message: {0}")]
     Refused(String),
-    /// The configuration, or a message of ours, cannot be.
+    /// The configuration, or a message of AgentMine, is not valid.
     #[error("{0}")]
     Invalid(String),
 }

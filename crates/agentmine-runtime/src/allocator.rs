@@ -2,7 +2,7 @@
 
 /// Keeps the process small; to be called before there are threads.
 ///
-/// By default each thread gets an arena of its own, up to eight for each core, and what was freed stays in them. A
+/// By default each thread gets its own arena, up to eight for each core, and what was freed stays in them. A
 /// worker has many threads that each do a little, and the larger it is, the more each start of a process costs.
 pub fn keep_small() {
     #[cfg(target_env = "gnu")]

@@ -1,6 +1,6 @@
 //! `/live`, `/ready` and `/metrics`.
 //!
-//! `/live` reports that the process runs and that none of its main loops stands still ([`crate::liveness`]); a
+//! `/live` reports that the process runs and that none of its main loops is stalled ([`crate::liveness`]); a
 //! service that is away does not make it fail, since a restart would not help. `/ready` reports whether it can work, and if not, why: all
 //! registered checks run at the same time, each under `CHECK_LIMIT`, and a draining process is not
 //! ready. Everybody who can connect sees the reasons: a check must not put a secret into its error.

@@ -1,4 +1,4 @@
-//! A secret that may be replaced while it is in use: a token that is minted anew before it expires, or one in a file
+//! A secret that may be replaced while it is in use: a token that is minted again before it expires, or one in a file
 //! that changes.
 
 use tokio::sync::watch;

@@ -1,6 +1,6 @@
 //! Whether the main loops of the process still turn, for `/live`.
 //!
-//! A loop reports each turn. One that has not turned for longer than its limit stands still: a deadlock, or a call
+//! A loop reports each turn. One that has not turned for longer than its limit is stalled: a deadlock, or a call
 //! that never returns. The limit has to be above the longest turn of a healthy loop while every service is away,
 //! so that an outage restarts nothing. The list is that of the process, like its metrics: fleets in one process
 //! share it.
@@ -43,7 +43,7 @@ impl MainLoop {
     }
 }
 
-/// One sentence for each loop that stands still.
+/// One sentence for each loop that is stalled.
 #[must_use]
 pub fn standing_still() -> Vec<String> {
     let loops = LOOPS.lock().unwrap_or_else(PoisonError::into_inner).clone();

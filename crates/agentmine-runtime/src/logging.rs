@@ -116,7 +116,7 @@ fn on_one_line(text: &str, colors: Colors) -> Cow<'_, str> {
     plain.into()
 }
 
-/// As the standard library does it, but on one line and without secrets.
+/// As the standard library does it, but on one line and redacted.
 fn report_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("<unnamed>");

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::failpoint::Guard;
 
-/// The longest sleep of a wait for the end of a permit: a timer stands still while the machine is suspended.
+/// The longest sleep of a wait for the end of a permit: a timer does not run while the machine is suspended.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A moment by the machine's own clock since its start, which also counts while the machine is suspended.
@@ -96,11 +96,11 @@ impl Permit {
     }
 }
 
-/// Extends a permit. Whoever has it extends the lease.
+/// The right to extend a permit: it belongs to the code that extends the lease.
 #[derive(Debug)]
-pub struct PermitKeeper(Permit);
+pub struct PermitGrant(Permit);
 
-impl PermitKeeper {
+impl PermitGrant {
     /// A permit for `time` after `since`.
     #[must_use]
     pub fn new(since: BootInstant, time: Duration) -> Self {
@@ -123,8 +123,8 @@ fn millis(at: BootInstant) -> u64 {
     u64::try_from(at.0.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The permit lapses with its keeper.
-impl Drop for PermitKeeper {
+/// The permit lapses with its grant.
+impl Drop for PermitGrant {
     fn drop(&mut self) {
         self.0.0.store(0, Ordering::SeqCst);
     }
@@ -139,8 +139,8 @@ mod tests {
     #[test]
     fn a_permit_counts_from_the_request_that_extended_the_lease() {
         let now = BootInstant::now();
-        let keeper = PermitKeeper::new(now, MINUTE);
-        let permit = keeper.permit();
+        let grant = PermitGrant::new(now, MINUTE);
+        let permit = grant.permit();
         assert_eq!(permit.check(), Ok(()));
         let long_ago = BootInstant(now.0.saturating_sub(2 * MINUTE));
         assert!(Permit::of(long_ago, MINUTE).check().is_err());
@@ -149,16 +149,16 @@ mod tests {
     #[test]
     fn a_late_answer_does_not_shorten_a_permit() {
         let now = BootInstant::now();
-        let keeper = PermitKeeper::new(now, MINUTE);
-        keeper.extend(now, Duration::ZERO);
-        assert_eq!(keeper.permit().check(), Ok(()));
+        let grant = PermitGrant::new(now, MINUTE);
+        grant.extend(now, Duration::ZERO);
+        assert_eq!(grant.permit().check(), Ok(()));
     }
 
     #[test]
-    fn a_permit_lapses_with_its_keeper() {
-        let keeper = PermitKeeper::new(BootInstant::now(), MINUTE);
-        let permit = keeper.permit();
-        drop(keeper);
+    fn a_permit_lapses_with_its_grant() {
+        let grant = PermitGrant::new(BootInstant::now(), MINUTE);
+        let permit = grant.permit();
+        drop(grant);
         assert!(permit.check().is_err());
     }
 

@@ -23,7 +23,7 @@ use crate::config::rotation;
 const SHORTEST: usize = 8;
 /// Minimum length in bytes of a line of a secret of several lines, which is redacted on its own too.
 const SHORTEST_LINE: usize = 16;
-/// What stands in its place.
+/// The replacement for a secret.
 const MARK: &str = "***";
 
 /// Replaces secrets in texts. Apply it before a text is cut: a part of a secret would not be found.
@@ -146,7 +146,7 @@ impl Redactor {
         self.forms.as_ref().map_or(0, AhoCorasick::max_pattern_len)
     }
 
-    /// The beginning of a text that goes on, redacted: as far as no secret can be there in part.
+    /// The beginning of a text that continues, redacted: as far as no secret can be there in part.
     #[must_use]
     pub fn redact_open(&self, text: &str) -> String {
         if let Some(later) = self.later() {
@@ -208,7 +208,7 @@ fn forms(secret: &str) -> Vec<String> {
     let quoted = Value::from(secret).to_string();
     let escaped = quoted.trim_matches('"');
     forms.extend([escaped.to_owned(), escaped.replace('/', "\\/")]);
-    // Nobody encodes a whole URL; its password is a secret of its own.
+    // Nobody encodes a whole URL; its password is a separate secret.
     if secret.len() < SHORTEST || secret.contains("://") {
         return forms;
     }

@@ -108,7 +108,7 @@ impl WarmPool {
                 Duration::ZERO
             }
             Err(error) => {
-                // Once for an outage: each task that needs a sandbox has an error of its own.
+                // Once for an outage: each task that needs a sandbox has its own error.
                 if backoff.failures() == 0 {
                     tracing::warn!(%error, "no sandbox can be started ahead; it is tried again");
                 }

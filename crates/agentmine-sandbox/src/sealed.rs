@@ -1,4 +1,4 @@
-//! Opens the tunnel over a guest's streams, under a seal with a key of its own.
+//! Opens the tunnel over a guest's streams, under a seal with its own key.
 
 use agentmine_guest::mux::End;
 use agentmine_guest::seal::{KEY, Key, Sealed};

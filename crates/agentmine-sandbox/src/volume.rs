@@ -63,7 +63,7 @@ impl Volumes {
     /// Who enforces the limit, for people.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{} MiB and {} files in /workspace, held by the kernel: a file system of its own, whose space is reserved at \
+            "{} MiB and {} files in /workspace, held by the kernel: a separate file system, whose space is reserved at \
              the start. If the disk has no room for one, the guest watches the limit every half second instead",
             self.size >> 20,
             self.size / BYTES_FOR_A_FILE

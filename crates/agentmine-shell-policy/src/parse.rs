@@ -117,7 +117,7 @@ fn splits_a_name(text: &str, at: usize) -> bool {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let before = text[..at].trim_end_matches(is_name);
     let variable = before.ends_with('$') || before.ends_with("${");
-    // After a whole name, the next line matters only where it goes on with it.
+    // After a whole name, the next line matters only where it continues with it.
     let goes_on = text[at + 2..].starts_with(|c| is_name(c) || c == '\\');
     variable && (before.len() == at || goes_on)
 }

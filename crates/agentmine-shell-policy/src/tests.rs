@@ -995,7 +995,7 @@ fn judging_is_bounded() {
     assert!(matches!(verdict, ShellVerdict::Deny(_)), "{verdict:?}");
 }
 
-/// A row with a missing field would be left out.
+/// A row with a missing field would be omitted.
 #[test]
 fn every_row_of_the_tables_has_its_fields() {
     let tables = [

@@ -103,7 +103,7 @@ pub trait CapacityStore: Send + Sync + 'static {
     async fn loads(&self) -> Result<Vec<RepositoryLoad>, StoreError>;
 
     /// The next tasks of a repository, by priority and age: at most `each` on issues and `each` on pull requests that wait
-    /// for their turn, and at most `each` whose items were looked at and are due for another look.
+    /// for their turn, and at most `each` whose items were checked and are due for another look.
     async fn next_waiting(
         &self,
         repository: &RepositoryKey,

@@ -32,7 +32,7 @@ pub async fn migrate(config: &config::StoreConfig) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens the same store for heartbeats only, in a pool of its own with short time limits, so that no
+/// Opens the same store for heartbeats only, in its own pool with short time limits, so that no
 /// other work can keep a lease from being extended. Call [`connect`] first: it runs the migrations.
 ///
 /// # Errors

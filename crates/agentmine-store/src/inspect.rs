@@ -34,7 +34,7 @@ pub enum Existing {
     },
 }
 
-/// Whether a database has a schema of ours.
+/// Whether a database has a schema of AgentMine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Migrated {
     /// An older or newer version used it, or this one.

@@ -146,7 +146,7 @@ pub struct NewStep {
 }
 
 impl NewStep {
-    /// A step with a token of its own. Make it once and append it as often as necessary: it is
+    /// A step with its own token. Make it once and append it as often as necessary: it is
     /// recorded once.
     #[must_use]
     pub fn new(kind: StepKind, payload: StepPayload, duration_ms: u64) -> Self {

@@ -21,7 +21,7 @@ pub trait RetentionStore: Send + Sync + 'static {
     /// The size of each table, largest first.
     async fn sizes(&self) -> Result<Vec<TableSize>, StoreError>;
 
-    /// The database was restored to an earlier time: nothing that was begun before may go on. Lifts the epochs of all
+    /// The database was restored to an earlier time: nothing that was begun before may continue. Lifts the epochs of all
     /// tasks that are not over above any that was given since that time, and takes the tasks from their workers. Such a
     /// task is queued again without counting the attempt, or gets the state that a person requested.
     async fn restored(&self) -> Result<Restored, StoreError>;

@@ -106,7 +106,7 @@ pub trait LeaseStore: Send + Sync + 'static {
 
     /// Rows that lost their worker, and queued rows that are older than `older_than`. The former come
     /// first, then the oldest of the highest priority. Workers poll this while the broker is down. A
-    /// released row whose wake-up is not due yet is left out. At most `limit` rows, after the first `skip`.
+    /// released row whose wake-up is not due yet is omitted. At most `limit` rows, after the first `skip`.
     async fn claimable(
         &self,
         older_than: Duration,
@@ -228,7 +228,7 @@ pub trait ReportStore: Send + Sync + 'static {
     ) -> Result<Vec<Task>, StoreError>;
 
     /// Tasks whose end was reported at least `lease` ago, and at most a day, without a finished second look at it
-    /// ([`EffectKey::label_check`]). A task whose item has a later one is left out. Paged like
+    /// ([`EffectKey::label_check`]). A task whose item has a later one is omitted. Paged like
     /// [`Self::unreported`].
     async fn unconfirmed(
         &self,

@@ -113,7 +113,7 @@ where
     Ok(())
 }
 
-/// Refuses a request without the token, before anything of it is looked at.
+/// Refuses a request without the token, before anything of it is checked.
 async fn admitted(access: Access, request: Request, next: Next) -> Response {
     if access.admits(request.headers()) {
         return next.run(request).await;

@@ -22,7 +22,7 @@ pub(crate) enum Survives {
     /// A loss of power: a person's own files.
     PowerLoss,
     /// Only the death of processes: the files of a sandbox. After a loss of power no sandbox is used again; its task
-    /// goes on from the last checkpoint, in another one.
+    /// continues from the last checkpoint, in another one.
     Kill,
 }
 

@@ -346,7 +346,7 @@ fn what_leaves_its_group_ends_with_the_call() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::initialized(SHELL_EXEC, folder.path(), &[]);
     for command in [
-        // Its parent ends before it, and it has a session of its own.
+        // Its parent ends before it, and it has its own session.
         "setsid sh -c 'echo $$ > pid; exec sleep 300' >/dev/null 2>&1 & while [ ! -s pid ]; do :; done",
         // A daemon: a grandchild in another session.
         "(setsid sh -c 'sh -c \"echo \\$\\$ > pid; exec sleep 300\" & exit' &) ; while [ ! -s pid ]; do :; done",

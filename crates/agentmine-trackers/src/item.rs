@@ -111,7 +111,7 @@ impl Item {
     }
 }
 
-/// Why nobody is to work on an item that was looked at. An error leaves it open, unless it says that only some people may
+/// Why nobody is to work on an item that was checked. An error leaves it open, unless it says that only some people may
 /// read the item.
 #[must_use]
 pub fn closed(looked: &Result<Item, TrackerError>) -> Option<&'static str> {
@@ -138,14 +138,14 @@ pub struct Skipped {
 pub enum LabelRequest {
     /// It does not carry the label.
     Absent,
-    /// It carries the label.
+    /// It has the label.
     By {
         /// What put it there: see [`Candidate::trigger`].
         trigger: String,
         /// When, in whole seconds at most and by the tracker's clock; `None` if the tracker does not know.
         since: Option<DateTime<Utc>>,
     },
-    /// It carries the label, and the tracker does not report yet what put it there.
+    /// It has the label, and the tracker does not report yet what put it there.
     Unknown,
 }
 
@@ -176,7 +176,7 @@ pub struct Comment {
 }
 
 impl Comment {
-    /// Names it among all comments of its item: each kind has numbers of its own.
+    /// Names it among all comments of its item: each kind has its own numbers.
     #[must_use]
     pub fn remark_id(&self) -> String {
         match &self.kind {
@@ -307,7 +307,7 @@ pub struct NewIssue<'a> {
     pub marker: &'a str,
 }
 
-/// An issue of ours that was found by its marker, or opened.
+/// An issue of AgentMine that was found by its marker, or opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OurIssue {
     /// It was there, with this number.

@@ -1,4 +1,4 @@
-//! The hidden marker by which a comment of ours is recognised.
+//! The hidden marker by which a comment of AgentMine is recognised.
 
 use agentmine_domain::TrackerKind;
 
@@ -111,7 +111,7 @@ impl Marker {
 }
 
 impl Shared {
-    /// The task that the last marker of the fleet in a text names, if it is of this name. A line of its own: what is
+    /// The task that the last marker of the fleet in a text names, if it is of this name. A separate line: what is
     /// quoted is none.
     fn task_of<'b>(&self, body: &'b str) -> Option<&'b str> {
         let marked = |line: &'b str| {

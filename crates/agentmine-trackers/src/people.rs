@@ -1,4 +1,4 @@
-//! Who asked for work, who may, and who changed what was asked for.
+//! Who asked for work, who may, and who changed what was requested.
 
 use agentmine_domain::{ItemRef, Task};
 use chrono::{DateTime, Utc};
@@ -83,7 +83,7 @@ pub struct Objection {
     pub message: String,
 }
 
-/// What speaks against starting work because of this request; `None` if somebody who may start work made it.
+/// The objection to starting work because of this request; `None` if somebody who may start work made it.
 ///
 /// # Errors
 /// Returns errors of the tracker that concern more than this item. One that concerns it alone is an objection.
@@ -118,7 +118,7 @@ pub async fn objection_to_request(
     })
 }
 
-/// What speaks against the text of a task's item as it is now, by [`objection_to_text`] since the work was requested.
+/// The objection to the text of a task's item as it is now, by [`objection_to_text`] since the work was requested.
 ///
 /// # Errors
 /// Returns errors of the tracker.
@@ -133,7 +133,7 @@ pub async fn objection_to_text_of(
     objection_to_text(tracker, &task.item, since).await
 }
 
-/// What speaks against working on an item's text as it is now: somebody who may not start work changed it after it
+/// The objection to working on an item's text as it is now: somebody who may not start work changed it after it
 /// was requested. Ask after the text was read.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ pub trait Tracker: Send + Sync + 'static {
     /// that does not exist is [`TrackerError::NotFound`].
     async fn find_repository(&self, name: &str) -> Result<Option<RepositoryRef>, TrackerError>;
     /// Open items that carry the label `label`, in the configured repositories. All pages. What cannot be read is
-    /// left out, and is in [`Self::skipped`]; an error means that nothing could be read.
+    /// omitted, and is in [`Self::skipped`]; an error means that nothing could be read.
     async fn candidates(&self, label: &str) -> Result<Vec<Candidate>, TrackerError>;
     /// Whether a repository is one of those that are scanned, by its path.
     fn scans(&self, _path: &str) -> bool {
@@ -58,7 +58,7 @@ pub trait Tracker: Send + Sync + 'static {
     fn skipped(&self) -> Vec<Skipped> {
         Vec::new()
     }
-    /// Whether an item carries the label `label`, and since which event.
+    /// Whether an item has the label `label`, and since which event.
     async fn label_request(
         &self,
         item: &ItemRef,
@@ -116,7 +116,7 @@ pub trait Tracker: Send + Sync + 'static {
     async fn recent_reviews(&self, _pulls: &[ItemRef]) -> Result<Vec<RecentComment>, TrackerError> {
         Ok(Vec::new())
     }
-    /// Acknowledges a comment by a reaction of ours, once. A review can have none: [`crate::CommentKind::takes_reactions`].
+    /// Acknowledges a comment by a reaction of AgentMine, once. A review can have none: [`crate::CommentKind::takes_reactions`].
     async fn react(
         &self,
         item: &ItemRef,
@@ -137,7 +137,7 @@ pub trait Tracker: Send + Sync + 'static {
         remove: &[String],
         permit: &Permit,
     ) -> Result<(), TrackerError>;
-    /// Edits the one comment of ours that carries `marker` (a hidden HTML comment that this call
+    /// Edits AgentMine's one comment that carries `marker` (a hidden HTML comment that this call
     /// appends), or creates it. If two writers created it at the same time, or one did twice because an
     /// answer was lost, the first one stays and the later ones are removed. One that shows a newer task stays as it
     /// is. Returns its id.
@@ -193,7 +193,7 @@ pub trait Tracker: Send + Sync + 'static {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<PullRequest, TrackerError>;
-    /// Changes title and text of an open pull request of ours, but not whether it is a draft.
+    /// Changes title and text of an open pull request of AgentMine, but not whether it is a draft.
     async fn update_pull_request(
         &self,
         item: &ItemRef,
@@ -201,7 +201,7 @@ pub trait Tracker: Send + Sync + 'static {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<(), TrackerError>;
-    /// Why a push of ours to a branch of the item's repository would be refused, as the end of a sentence: a rule of the
+    /// Why a push of AgentMine to a branch of the item's repository would be refused, as the end of a sentence: a rule of the
     /// forge protects it. The branch need not exist. `None`: nothing is known to refuse it.
     async fn push_objection(
         &self,
@@ -219,7 +219,7 @@ pub trait Tracker: Send + Sync + 'static {
     fn keeps_dashboards(&self) -> bool {
         false
     }
-    /// The first issue of ours in the repository of `of` whose text carries the marker, whether it is open or not, else a new
+    /// The first issue of AgentMine in the repository of `of` whose text carries the marker, whether it is open or not, else a new
     /// one. Nobody else opens one meanwhile.
     async fn issue_of_ours(
         &self,
@@ -233,7 +233,7 @@ pub trait Tracker: Send + Sync + 'static {
             what,
         })
     }
-    /// Replaces the text of an issue of ours. Returns when, by the tracker's clock.
+    /// Replaces the text of an issue of AgentMine. Returns when, by the tracker's clock.
     async fn edit_issue(
         &self,
         item: &ItemRef,
@@ -268,7 +268,7 @@ pub trait Tracker: Send + Sync + 'static {
     ) -> Result<BranchRemoval, TrackerError> {
         Ok(BranchRemoval::Moved)
     }
-    /// Marks an open pull request of ours as ready for review; one that is no draft stays as it is.
+    /// Marks an open pull request of AgentMine as ready for review; one that is no draft stays as it is.
     async fn mark_ready(
         &self,
         _item: &ItemRef,
@@ -351,7 +351,7 @@ pub trait Tracker: Send + Sync + 'static {
     async fn own_login(&self) -> Result<String, TrackerError> {
         self.login().await
     }
-    /// Gives up what was asked for with the credentials, as minted tokens. At the end of the process.
+    /// Gives up what was requested with the credentials, as minted tokens. At the end of the process.
     async fn close(&self) {}
     /// Checks the credentials and what they allow. Writes nothing.
     async fn access(&self) -> Result<Access, TrackerError> {

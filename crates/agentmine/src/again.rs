@@ -49,7 +49,7 @@ async fn report(store: &dyn Store, task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// Prints which issue files are left out, and why. Returns their number.
+/// Prints which issue files are omitted, and why. Returns their number.
 pub(crate) fn unreadable(tracker: &LocalTracker) -> Result<usize> {
     let faults = tracker.unreadable()?;
     for fault in &faults {

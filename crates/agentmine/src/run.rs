@@ -69,7 +69,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let (ran, endings) = follow(embedded, started).await?;
     let waits = endings.is_empty() && waiting(&store, tracker.as_ref()).await? > 0;
     if ran.found == 0 && ran.sessions == 0 && !waits {
-        line("No open issue carries the request label, so there is nothing to do.");
+        line("No open issue has the request label, so there is nothing to do.");
         line(
             "hint: pass one with --issue FILE, or put `labels: [coding agent]` in the front matter of a file in .agentmine/issues",
         );

@@ -22,7 +22,7 @@ use crate::takeover;
 use crate::task::number;
 use crate::transcript::{self, Length};
 
-/// How often a followed session is looked at.
+/// How often a followed session is checked.
 const FOLLOW: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Subcommand)]

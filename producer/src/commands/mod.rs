@@ -36,11 +36,11 @@ const EVERY: Duration = Duration::from_secs(15);
 const QUIET: Duration = Duration::from_secs(44);
 /// So few repositories are all looked at so often.
 const FEW: usize = 20;
-/// Repositories that are looked at at once.
+/// Repositories that are checked at once.
 const AT_ONCE: usize = 8;
 /// Tasks that may be over and are still commanded.
 const NEWEST: u32 = 100;
-/// Waiting tasks whose repositories are looked at for them alone.
+/// Waiting tasks whose repositories are checked for them alone.
 const MOST_OPEN: u32 = 500;
 /// Comments that are known to need nothing more. Past it, all are forgotten and looked up again.
 const MOST_SETTLED: usize = 20_000;
@@ -68,7 +68,7 @@ impl SeenCommands {
         seen.settled.insert(comment);
     }
 
-    /// Whether a place is to be looked at now; then it is not due again for a while.
+    /// Whether a place is to be checked now; then it is not due again for a while.
     fn due(&self, place: &Place) -> Due {
         let mut seen = self.lock();
         let key = place.item.repository();
@@ -91,7 +91,7 @@ impl SeenCommands {
 struct Place {
     /// One of its items.
     item: ItemRef,
-    /// Whether it is looked at in each interval.
+    /// Whether it is checked in each interval.
     live: bool,
     /// The numbers of the pull requests that tasks opened, or are for.
     pulls: BTreeSet<u64>,
@@ -116,7 +116,7 @@ impl Place {
     }
 }
 
-/// Whether a place is to be looked at.
+/// Whether a place is to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// It was not looked at before.
@@ -176,7 +176,7 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: 
     }
 }
 
-/// The places of a tracker that are to be looked at: those that were not before, and those in which there may be something
+/// The places of a tracker that are to be checked: those that were not before, and those in which there may be something
 /// new.
 async fn due(
     deps: &ProducerDeps,

@@ -41,7 +41,7 @@ pub(super) struct Given<'a> {
 /// Whether a command is for a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bearing {
-    /// It was written before the task was asked for.
+    /// It was written before the task was requested.
     Older,
     /// It made the task.
     Origin,
@@ -78,7 +78,7 @@ impl Given<'_> {
         }
     }
 
-    /// The task that it is for: the newest one of the item, or on a pull request of ours without one at work, that which
+    /// The task that it is for: the newest one of the item, or on a pull request of AgentMine without one at work, that which
     /// opened it.
     async fn task(&self) -> Result<Option<Task>> {
         let own = self.deps.store.latest_task(self.item).await?;

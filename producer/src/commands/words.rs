@@ -1,4 +1,4 @@
-//! Answers to commands, Markdown of ours.
+//! Answers to commands, Markdown of AgentMine.
 
 use agentmine_domain::markdown::{cap, line, neutralized};
 use agentmine_domain::{Addressed, Command, EndState, Session, Task, TaskState};
@@ -23,7 +23,7 @@ pub(super) fn unknown(addressed: &Addressed) -> String {
     )
 }
 
-/// To a request to go on with a pull request that is over. `label` is the request label.
+/// To a request to continue with a pull request that is over. `label` is the request label.
 pub(super) fn closed(name: &str, label: &str) -> String {
     format!(
         "this {name} is closed, merged or locked, so nothing was begun. Open it and write the command again, or add the label `{label}` to the issue for new work."

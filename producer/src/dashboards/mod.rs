@@ -33,11 +33,11 @@ use ticks::{Obeying, SettledTicks, Ticks};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_secs(30);
-/// Time until a repository that a webhook named is looked at again, where another look held its dashboard.
+/// Time until a repository that a webhook named is checked again, where another look held its dashboard.
 const SOON: Duration = Duration::from_secs(2);
 /// Time until a dashboard is looked for again that the tracker refused to open.
 const REFUSED: Duration = Duration::from_secs(3600);
-/// Repositories that are looked at at once.
+/// Repositories that are checked at once.
 const AT_ONCE: usize = 8;
 /// Tasks that wait, of all repositories.
 const MOST_OPEN: u32 = 500;
@@ -102,7 +102,7 @@ impl SeenDashboards {
         self.hint.notify_waiters();
     }
 
-    /// Takes the paths that are to be looked at soon.
+    /// Takes the paths that are to be checked soon.
     fn take_hinted(&self, tracker: &dyn Tracker) -> HashSet<String> {
         self.lock()
             .hinted
@@ -119,7 +119,7 @@ impl SeenDashboards {
     }
 }
 
-/// What tells one tracker from the others.
+/// What identifies one tracker.
 fn server(tracker: &dyn Tracker) -> (TrackerKind, String) {
     (tracker.kind(), tracker.host().to_owned())
 }

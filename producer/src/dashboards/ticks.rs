@@ -29,7 +29,7 @@ use crate::rounds;
 /// Characters of a name or reason in a notice.
 const MAX_NAME: usize = 200;
 
-/// So long after a text of ours is written, an edit with our account is that text.
+/// So long after a text of AgentMine is written, an edit with our account is that text.
 const OWN: TimeDelta = TimeDelta::seconds(2);
 
 /// What was found of the ticks in a text.

@@ -14,7 +14,7 @@ const SILENT: u32 = 3;
 pub(super) struct Faults {
     /// A server that does not answer for one pull request may do so for the next: such ones in a row.
     silent: u32,
-    /// The owners whose repositories are limited: each installation of an App has limits of its own.
+    /// The owners whose repositories are limited: each installation of an App has its own limits.
     limited: HashSet<String>,
 }
 

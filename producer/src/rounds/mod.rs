@@ -183,7 +183,7 @@ impl Look<'_> {
             },
             None => None,
         };
-        // A person may have put the request label on it: that is a task of its own.
+        // A person may have put the request label on it: that is a separate task.
         let newest = store.latest_task(&item).await?;
         if newest.as_ref().is_some_and(|task| !is_over(task)) {
             return Ok(None);
@@ -321,7 +321,7 @@ impl Look<'_> {
             seen.foreign = None;
             return Ok(Head::Ours);
         }
-        // A list may lag behind a push of ours: GitLab's by minutes, since a job of its own writes it there.
+        // A list may lag behind a push of AgentMine: GitLab's by minutes, since a separate job writes it there.
         let Some(since) = seen.foreign else {
             seen.foreign = Some(Instant::now());
             return Ok(Head::Unclear);
@@ -428,12 +428,12 @@ impl Look<'_> {
     }
 }
 
-/// Times of trackers are whole seconds: what is said in the second in which a pull request was looked at shows the same time.
+/// Times of trackers are whole seconds: what is said in the second in which a pull request was checked shows the same time.
 /// The tracker's clock may differ by the rest.
 const SAME_TIME: u64 = 60;
 /// How long a list may show the head that a round found, although the round pushed.
 const LONGEST_LAG: Duration = Duration::from_secs(600);
-/// How long the checks of a head may go on while others are red.
+/// How long the checks of a head may continue while others are red.
 const LONGEST_CHECK: Duration = Duration::from_secs(3600);
 
 /// How long after one look at the checks of a head the next one is due. They come to an end soon, or change rarely.

@@ -11,18 +11,18 @@ use chrono::{DateTime, Utc};
 #[derive(Debug, Default)]
 pub struct SeenPulls(Mutex<HashMap<TaskId, Seen>>);
 
-/// A pull request as it was looked at.
+/// A pull request as it was last read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) updated_at: DateTime<Utc>,
     pub(super) head: String,
     /// Nothing was due, and nothing becomes due while it stays as it is.
     pub(super) settled: bool,
-    /// When its checks are looked at again, although it stays as it is.
+    /// When its checks are read again, although it stays as it is.
     pub(super) again: Option<Instant>,
     /// When this head was seen first.
     pub(super) since: Option<Instant>,
-    /// Since when the head is not a commit of ours. A list may lag behind a push, so a later look decides.
+    /// Since when the head is not a commit of AgentMine. A list may lag behind a push, so a later look decides.
     pub(super) foreign: Option<Instant>,
     /// When it is looked for again while its repository is not shown.
     pub(super) hidden: Option<Instant>,

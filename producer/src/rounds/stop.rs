@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::metrics;
 use crate::deps::ProducerDeps;
 
-/// No further round begins on this pull request, if it is one of ours with rounds: that is reported there, and counted once.
+/// No further round begins on this pull request, if it is one of AgentMine with rounds: that is reported there, and counted once.
 /// May be repeated. `reason` is the end of a sentence for people.
 pub(crate) async fn stop(
     deps: &ProducerDeps,

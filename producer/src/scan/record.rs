@@ -21,7 +21,7 @@ use crate::rounds::Begun;
 /// question may take as long as a time limit.
 const MOST_UNASKED: usize = 3;
 
-/// A task of an item that carries the request label.
+/// A task of an item that has the request label.
 pub(super) struct Requested {
     task: Task,
     /// Whether the label was added after the request that made the task, and the task has taken account

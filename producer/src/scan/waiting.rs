@@ -77,7 +77,7 @@ impl Waiting {
     }
 }
 
-/// Whether what cannot be read is the repository of an item, or its owner's, or a group above it. Neither forge tells names
+/// Whether what cannot be read is the repository of an item, or its owner's, or a group above it. Neither forge reports names
 /// apart by their case.
 fn concerns(skipped: &Skipped, item: &ItemRef) -> bool {
     let path = item.repo_path.to_lowercase();

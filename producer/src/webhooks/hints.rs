@@ -17,12 +17,12 @@ use super::signed::Genuine;
 pub(super) const APART: Duration = Duration::from_secs(5);
 /// Ids of deliveries that are remembered.
 const MOST_IDS: usize = 10_000;
-/// Repositories of a tracker that are looked at at once.
+/// Repositories of a tracker that are checked at once.
 const AT_ONCE: usize = 4;
-/// Repositories of a tracker that wait for a look, or have just been looked at. What comes beyond it waits for the scan.
+/// Repositories of a tracker that wait for a look, or have just been checked. What comes beyond it waits for the scan.
 const MOST_PLACES: usize = 10_000;
 
-/// What is to be looked at.
+/// What is to be checked.
 #[derive(Debug)]
 pub(super) struct Hints {
     seen: Mutex<Seen>,
@@ -189,7 +189,7 @@ mod tests {
         hints.note(0, "octo/other");
         assert_eq!(hints.places[0].next().await, "octo/other");
         assert_eq!(began.elapsed().as_secs(), 10);
-        // Each delivery is looked at twice, the second time after what the forge may need to show it.
+        // Each delivery is checked twice, the second time after what the forge may need to show it.
         assert_eq!(hints.places[0].next().await, "octo/demo");
         assert_eq!(hints.places[0].next().await, "octo/other");
         assert_eq!(began.elapsed().as_secs(), 15);

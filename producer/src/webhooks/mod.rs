@@ -2,7 +2,7 @@
 //!
 //! A delivery is only a hint where to look: nothing in it is believed, and the scan remains the truth. Guaranteed: what
 //! is not signed with a configured secret is refused with 401 and causes nothing; a delivery that was seen before causes
-//! nothing; however many come, each repository is looked at once in [`hints::APART`].
+//! nothing; however many come, each repository is checked once in [`hints::APART`].
 
 mod hints;
 mod signed;
@@ -256,7 +256,7 @@ impl Receiver {
     }
 
     /// Notes a repository that is scanned by one of our trackers. One that was renamed since it was scanned is known by its
-    /// id, and is looked at by both names: its tasks are recorded by the name that it had at the time.
+    /// id, and is checked by both names: its tasks are recorded by the name that it had at the time.
     fn note(&self, from: &Origin, pointed: &Pointed) -> bool {
         let Pointed { path, id } = pointed;
         let trackers = self.deps.trackers.iter().enumerate();

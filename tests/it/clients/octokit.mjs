@@ -95,7 +95,7 @@ assert.deepEqual(runs.map((run) => [run.name, run.status, run.conclusion]), [["t
 const combined = await octokit.rest.repos.getCombinedStatusForRef({ ...at, ref: pull.head.sha });
 assert.deepEqual(combined.data.statuses.map((one) => [one.context, one.state]), [["lint", "success"]]);
 
-// Another one: once for a branch, merged at the commit that was looked at.
+// Another one: once for a branch, merged at the commit that was checked.
 const fresh = { ...at, head: "work", base: "main", title: "Walk", body: `Closes #${issue.number}` };
 const opened = (await octokit.rest.pulls.create(fresh)).data;
 await assert.rejects(octokit.rest.pulls.create(fresh), (error) => {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::World;
 use crate::rig::binary;
 
-/// The inspector beside a world. Each call starts a server of its own, so all that is seen was stored.
+/// The inspector beside a world. Each call starts a separate server, so all that is seen was stored.
 struct Inspector {
     world: World,
     /// The tools that were called with success.

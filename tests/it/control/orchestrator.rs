@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{World, git, sdk};
 use crate::rig::binary;
 
-/// A program that plays a client: commits what it was asked for, once the two others have begun too.
+/// A program that plays a client: commits what was requested, once the two others have begun too.
 const CLIENT: &str = r#"#!/bin/sh
 set -e
 for last; do :; done

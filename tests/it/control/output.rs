@@ -1,6 +1,6 @@
 //! What each command prints: help, tables, JSON and errors, as recorded in `snapshots/`.
 //!
-//! `INSTA_UPDATE=always cargo test -p agentmine-tests --test it control::output` records it anew.
+//! `INSTA_UPDATE=always cargo test -p agentmine-tests --test it control::output` records it again.
 
 use std::fmt::Write as _;
 

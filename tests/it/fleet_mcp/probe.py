@@ -11,11 +11,11 @@ import time
 offered = {
     "ask": "Asks the client's model.",
     "crash": "Ends at once.",
-    "echo": "Says what it is told.",
+    "echo": "Returns its input.",
     "hang": "Never answers.",
     "shrink": "Offers `echo` no more, and `late` instead.",
     "touch": "Writes a file.",
-    "where": "Tells where it runs.",
+    "where": "Reports where it runs.",
 }
 
 

@@ -181,7 +181,7 @@ struct Figures {
 
 impl Figures {
     /// Read from the suite's summary, by scenario. Scenarios that a revision does not score (named
-    /// `scenario: NAME`) are left out.
+    /// `scenario: NAME`) are omitted.
     fn of(report: &str, requirements: &str, baseline: &str) -> Self {
         let mut figures = Self::default();
         let summary = report.split("SUMMARY").nth(1).unwrap_or_default();

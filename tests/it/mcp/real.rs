@@ -68,7 +68,7 @@ async fn seven_servers_work_on_the_worker() {
     everything_works(&manager, &root, web).await;
     let pid = rig::status(&manager, "everything").pid.unwrap();
     killed_server_is_restarted(&manager, async {
-        // SAFETY: `kill` takes two numbers and touches no memory of ours.
+        // SAFETY: `kill` takes two numbers and touches no memory of this program.
         let sent = unsafe { libc::kill(i32::try_from(pid).unwrap(), libc::SIGKILL) };
         assert_eq!(sent, 0);
     })
@@ -581,7 +581,7 @@ async fn grandchildren_do_not_outlive_a_killed_npx() {
     server.max_restarts = Some(0);
     let (manager, mark) = rig::start([server], folder.path(), rig::policy()).await;
     let pid = rig::status(&manager, "memory").pid.unwrap();
-    // SAFETY: `kill` takes two numbers and touches no memory of ours.
+    // SAFETY: `kill` takes two numbers and touches no memory of this program.
     assert_eq!(
         unsafe { libc::kill(i32::try_from(pid).unwrap(), libc::SIGKILL) },
         0

@@ -527,7 +527,7 @@ pub(super) async fn backend(cell: Cell, limits: Limits) -> anyhow::Result<Arc<dy
     Ok(backend)
 }
 
-/// Whether the sandbox is of the kind that was asked for.
+/// Whether the sandbox is of the kind that was requested.
 fn check_kind(cell: Cell, warnings: &[String]) -> anyhow::Result<()> {
     let weak = warnings
         .iter()

@@ -1,4 +1,4 @@
-//! Secrets that must not be found anywhere, each with a value of its own.
+//! Secrets that must not be found anywhere, each with its own value.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
@@ -73,7 +73,7 @@ fn plain(value: &str) -> String {
 }
 
 /// The encodings of a value. Base64 has three, by the position of the value in what was encoded; the letters at
-/// the ends, which depend on what is around it, are left out.
+/// the ends, which depend on what is around it, are omitted.
 fn forms(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

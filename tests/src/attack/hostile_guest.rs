@@ -67,7 +67,7 @@ const MODES: &[(&str, &str)] = &[
     ("a_reply_of_garbage", "Sends a reply that nests without end"),
     (
         "a_result_larger_than_its_limit",
-        "Announces more output than it was asked for",
+        "Announces more output than was requested",
     ),
     ("silence", "Never answers"),
     ("goodbye", "Ends the session in the middle of a request"),

@@ -1,4 +1,4 @@
-//! Runs attacks. Each kind of sandbox has a process of its own, which plays the worker: it may die, and what it
+//! Runs attacks. Each kind of sandbox has its own process, which plays the worker: it may die, and what it
 //! finds on its path and in its environment differs.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -145,7 +145,7 @@ pub async fn run_apart(
     Ok(findings)
 }
 
-/// Builds projects in a kind of sandbox, in a process of its own; those of `only`, or all, if it names none.
+/// Builds projects in a kind of sandbox, in its own process; those of `only`, or all, if it names none.
 ///
 /// # Errors
 /// When the process cannot be started, or does not end well.

@@ -209,7 +209,7 @@ fn push(folder: &Path, url: &str) -> anyhow::Result<String> {
     git(folder, &["rev-parse", "HEAD"])
 }
 
-/// Git as a client uses it, with a configuration of its own.
+/// Git as a client uses it, with its own configuration.
 fn git(folder: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("timeout")
         .arg(Duration::from_secs(30).as_secs().to_string())

@@ -218,7 +218,7 @@ impl Own {
         info.is_ok_and(|output| output.status.success())
     }
 
-    /// As a crash: containers, and the processes that hold them, go on.
+    /// As a crash: containers, and the processes that hold them, continue.
     pub(super) fn kill(&mut self) {
         for daemon in [&mut self.dockerd, &mut self.containerd] {
             if let Some(daemon) = daemon.take() {

@@ -42,7 +42,7 @@ pub(super) enum Fault {
     DatabaseCut,
     /// The clock of the database is set back, for the rest of the run.
     DatabaseClock(Duration),
-    /// The Docker engine is killed, and its containers go on until it is there again.
+    /// The Docker engine is killed, and its containers continue until it is there again.
     EngineRestart,
     Forge(ForgeFault),
     Model(ModelFault),

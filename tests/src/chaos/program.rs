@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::link::{Link, Weather};
 
-/// What a program talks to, besides the forge, which tells programs apart by their tokens.
+/// What a program talks to, besides the forge, which distinguishes programs by their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peer {
     Database,
@@ -256,7 +256,7 @@ impl Drop for Program {
 
 fn signal(pid: u32, signal: i32) {
     if let Ok(pid) = i32::try_from(pid) {
-        // SAFETY: `kill` takes two numbers and touches no memory of ours. The process is a child that was not
+        // SAFETY: `kill` takes two numbers and touches no memory of this program. The process is a child that was not
         // waited for, so the number is still its own.
         unsafe {
             libc::kill(pid, signal);

@@ -17,7 +17,7 @@ const LIMITED: Duration = Duration::from_secs(60);
 /// A fleet that changes all the time and never settles does not either.
 const ENDLESS: Duration = Duration::from_secs(300);
 
-/// How often the fleet is looked at.
+/// How often the fleet is checked.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What has changed since when.

@@ -1,7 +1,7 @@
 //! What a seed does on purpose, besides its random faults.
 //!
 //! Some of what the fleet has to survive needs several things in the right order, which random faults produce
-//! once in dozens of seeds: a worker that stands still until another one, which is well, has taken its task; a
+//! once in dozens of seeds: a worker that is stalled until another one, which is well, has taken its task; a
 //! database that is away for longer than a lease while all workers live, and that one of them reaches before the
 //! others; wake-ups under way while the broker is not. Of four seeds in a row each has another of these, and one
 //! is random alone.
@@ -16,7 +16,7 @@ use crate::random::Random;
 /// What a seed does on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// Workers stand still for more than two leases while another one is well.
+    /// Workers are stalled for more than two leases while another one is well.
     StandStill,
     /// The database is away for longer than a lease while all workers live, and one of them reaches it first.
     Absence,
@@ -79,7 +79,7 @@ impl Scenario {
     }
 }
 
-/// The steps of a session before which a worker stands still.
+/// The steps of a session before which a worker is stalled.
 const STEPS: &[&str] = &[
     "store.append_step",
     "store.append_step",
@@ -98,7 +98,7 @@ fn stand_still(random: &mut Random, setup: &Setup) -> Vec<(Duration, Fault)> {
     let consumers = setup.consumers as u64;
     let first = random.between(0, consumers) as usize;
     let at = |n: usize| 1 + (first + n) % setup.consumers;
-    // One stands still where it hurts, and another one anywhere.
+    // One is stalled where it hurts, and another one anywhere.
     let step = random.of(STEPS);
     let nth = random.between(1, 3);
     let point = format!("{step}.before=stop@{nth}");

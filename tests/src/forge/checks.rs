@@ -115,7 +115,7 @@ impl Forge {
     }
 }
 
-/// Serves logs on a port of its own: where a token arrives, it has leaked.
+/// Serves logs on its own port: where a token arrives, it has leaked.
 pub(super) fn serve_logs(inner: &Arc<Inner>, listener: std::net::TcpListener) {
     let inner = Arc::clone(inner);
     let serve = move |Path(id): Path<u64>, request: Request| {

@@ -193,7 +193,7 @@ struct Service {
     name: &'static str,
     /// Whether it asks for the refs.
     lists: bool,
-    /// Whether the answer begins with the name of the service, which version 2 leaves out.
+    /// Whether the answer begins with the name of the service, which version 2 omits.
     named: bool,
 }
 

@@ -50,7 +50,7 @@ pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
     }
 }
 
-/// Whether the token of an App sees the repository that is asked for, if one is.
+/// Whether the token of an App sees the repository that is requested, if one is.
 fn sees(grant: &Grant, variables: &Value) -> bool {
     match (variables["owner"].as_str(), variables["name"].as_str()) {
         (Some(owner), Some(name)) => grant.covers(&format!("{owner}/{name}")),

@@ -1,4 +1,4 @@
-//! What the forge listens on: plain TCP, or TLS under an authority of its own.
+//! What the forge listens on: plain TCP, or TLS under its own authority.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -125,7 +125,7 @@ impl Forge {
         forge
     }
 
-    /// The same, over TLS under an authority of its own.
+    /// The same, over TLS under its own authority.
     ///
     /// # Panics
     /// If it cannot listen or write.
@@ -228,7 +228,7 @@ impl Forge {
         change(&mut self.inner.lock().apps);
     }
 
-    /// The tokens that installations got, each with what was asked for.
+    /// The tokens that installations got, each with what was requested.
     pub fn minted(&self) -> Vec<(String, serde_json::Value)> {
         self.inner.lock().minted.clone()
     }

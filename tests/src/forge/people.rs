@@ -275,7 +275,7 @@ pub(super) fn members(inner: &Inner, state: &State, ask: &Ask, of: Of<'_>) -> An
     Answer::page(inner, ask, all.collect())
 }
 
-/// Whose members are asked for.
+/// Whose members are requested.
 #[derive(Clone, Copy)]
 pub(super) enum Of<'a> {
     Project(&'a str),

@@ -281,7 +281,7 @@ pub(super) struct State {
     /// By repository and number: the numbers that block it.
     pub(super) blocked: HashMap<(String, u64), Vec<u64>>,
     pub(super) apps: Vec<App>,
-    /// Tokens of installations, with what was asked for.
+    /// Tokens of installations, with what was requested.
     pub(super) minted: Vec<(String, Value)>,
     pub(super) revoked: Vec<String>,
     pub(super) graphql: Vec<AskedGraphql>,

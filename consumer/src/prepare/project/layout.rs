@@ -16,7 +16,7 @@ const FOREIGN: [&str; 11] = [
     "docs",
     ".github",
 ];
-/// How many folders are looked at.
+/// How many folders are checked.
 const MAX_FOLDERS: usize = 5_000;
 /// How deep below the root a project is looked for.
 const MAX_DEPTH: usize = 3;

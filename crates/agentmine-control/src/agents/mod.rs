@@ -97,7 +97,7 @@ pub struct AgentList {
     pub agents: Vec<AgentSummary>,
     /// The cursor of the next part; `None`: there are no more.
     pub next_cursor: Option<String>,
-    /// Files that are left out because of faults: `agent validate` shows these.
+    /// Files that are omitted because of faults: `agent validate` shows these.
     pub faulty: Vec<String>,
 }
 

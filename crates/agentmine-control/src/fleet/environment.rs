@@ -1,7 +1,7 @@
 //! The sandbox and the limits that a task gets: by the configuration, its agent, and the repository's own files.
 //!
 //! It is the answer at this moment. A repository's files are read from the branch that work starts from, as a worker
-//! does; what cannot be read is left out, with a note.
+//! does; what cannot be read is omitted, with a note.
 
 use agentmine_domain::{ItemKind, ItemRef, RepositoryRef};
 use agentmine_runtime::config::{

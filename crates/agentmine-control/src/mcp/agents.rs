@@ -15,7 +15,7 @@ use crate::agents::{self, AgentDetail, AgentQuery};
 struct AgentPage {
     /// The agents: name, description, client, model and origins (built_in, operator, project).
     agents: Vec<Map<String, Value>>,
-    /// Files that are left out because of faults.
+    /// Files that are omitted because of faults.
     faulty: Vec<String>,
     /// The cursor of the next part; null: there are no more.
     next_cursor: Option<String>,

@@ -43,7 +43,7 @@ pub async fn serve_stdio(context: Context) -> anyhow::Result<()> {
 }
 
 /// Offers the operations as tools, and what they return as resources. A clone serves another client: it has
-/// subscriptions of its own.
+/// its own subscriptions.
 pub struct ControlServer {
     context: Arc<Context>,
     tools: Arc<Vec<ToolDef>>,
@@ -279,7 +279,7 @@ fn protocol_error(error: &ControlError) -> ErrorData {
     }
 }
 
-/// The same with the resource that was asked for, as the current revision wants it.
+/// The same with the resource that was requested, as the current revision wants it.
 fn resource_error(error: &ControlError, uri: &str) -> ErrorData {
     let mut error = protocol_error(error);
     if let Some(Value::Object(data)) = &mut error.data {

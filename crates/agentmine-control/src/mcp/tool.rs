@@ -224,7 +224,7 @@ fn remove_formats(schema: &mut Value) {
     }
 }
 
-/// A parameter that is not given is left out: clients need not know that `null` is accepted too, and many models do
+/// A parameter that is not given is omitted: clients need not know that `null` is accepted too, and many models do
 /// badly with unions.
 fn simplify(root: &mut JsonObject) {
     let properties = root.get_mut("properties").and_then(Value::as_object_mut);

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use super::Context;
 use crate::{ControlError, input};
 
-/// How often a task is looked at.
+/// How often a task is checked.
 const EVERY: Duration = Duration::from_millis(300);
 /// Subscriptions of one client at most.
 pub(super) const MAX_SUBSCRIPTIONS: usize = 64;

@@ -1,7 +1,7 @@
 //! A record as a Markdown file: its fields as YAML front matter, then its content.
 //!
 //! Guaranteed: what [`encode`] writes, [`decode`] reads back as the same record, byte for byte. A file that a person
-//! wrote may leave out what has a default; every fault of it is reported with line, column and key.
+//! wrote may omit what has a default; every fault of it is reported with line, column and key.
 
 use agentmine_domain::{Confidence, MemoryEntry, MemoryRecord, MemorySource, MemoryStatus};
 use agentmine_runtime::config::tree::Place;

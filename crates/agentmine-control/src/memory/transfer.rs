@@ -85,7 +85,7 @@ pub struct Imported {
     pub files: Vec<Transfer>,
 }
 
-/// Writes each record to a file of its own below `top`.
+/// Writes each record to its own file below `top`.
 ///
 /// # Errors
 /// [`ControlError::Git`] if the folder or a file of it cannot be written, or is a link.

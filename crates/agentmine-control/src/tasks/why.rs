@@ -18,7 +18,7 @@ pub struct Why {
     /// The task's number; absent for an item that has no task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// The item, if it was asked for by its name.
+    /// The item, if it was requested by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
     /// The task's status; for an item without a task held if its request starts no work, else no_task.

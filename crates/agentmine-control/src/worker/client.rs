@@ -87,7 +87,7 @@ pub fn command_line(
     Some(format!("cd {folder} && {program} {}", quoted(prompt)))
 }
 
-/// One word of a shell. Control characters, which no program's argument needs, are left out.
+/// One word of a shell. Control characters, which no program's argument needs, are omitted.
 pub(super) fn quoted(text: &str) -> String {
     let plain: String = text
         .chars()

@@ -86,7 +86,7 @@ pub(super) fn exceeded(output: &Output) -> Option<FactsError> {
     )))
 }
 
-/// Classifies a failed git command by its messages: git's exit code does not tell these apart.
+/// Classifies a failed git command by its messages: git's exit code does not distinguish these.
 pub(super) fn failure(output: &Output) -> FactsError {
     let text = output.stderr.trim();
     let last = text

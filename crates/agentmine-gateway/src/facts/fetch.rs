@@ -96,7 +96,7 @@ impl Answer {
         Ok(())
     }
 
-    /// The commits whose history was left out, if the answer is whole and names none but `wanted`.
+    /// The commits whose history was omitted, if the answer is whole and names none but `wanted`.
     pub(super) fn shallow(self, wanted: &[&str]) -> Result<Vec<String>, Malformed> {
         let is_whole = self.part == Part::Done && self.rest.is_empty();
         let is_known = |id: &String| wanted.contains(&id.as_str());

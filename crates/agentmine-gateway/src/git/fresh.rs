@@ -1,7 +1,7 @@
 //! What a push adds: its new commits, and the files in them that were not in the commits before.
 //!
 //! A pack may hold much that is not new: when a branch has moved upstream, git sends the history before it
-//! again. Commits that upstream has are told apart by the list of its refs, or else by its history.
+//! again. Commits that upstream has are distinguished by the list of its refs, or else by its history.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -54,7 +54,7 @@ pub(super) struct Content {
 }
 
 impl Fresh {
-    /// Of a push of `new`, if the list of refs tells. `parents` are those of the commits in the pack.
+    /// Of a push of `new`, if the list of refs shows it. `parents` are those of the commits in the pack.
     pub(super) fn known(
         parents: &HashMap<String, Vec<String>>,
         new: &str,

@@ -190,7 +190,7 @@ impl PushGate {
             }
         };
         let ledger = self.ledger.clone();
-        // A task of its own: the sandbox closing its stream must not leave the outcome unrecorded.
+        // A separate task: the sandbox closing its stream must not leave the outcome unrecorded.
         let push = async move {
             let _permit = permit;
             let pinned = self.pinned.clone().lock_owned().await;
@@ -314,7 +314,7 @@ impl PushGate {
         Ok(refs)
     }
 
-    /// Sends a push upstream. Where the response does not tell whether the branch was moved, its ref does.
+    /// Sends a push upstream. Where the response does not show whether the branch was moved, its ref does.
     async fn forward(
         &self,
         attempt: Attempt,

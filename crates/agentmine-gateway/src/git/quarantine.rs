@@ -27,7 +27,7 @@ use crate::wire::push_request::{PushHead, RefUpdate};
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Size limit of a list of objects or commits, in bytes; a push with more of them is refused.
 const MAX_LIST: usize = 64 * 1024 * 1024;
-/// Why a push is refused that leaves out what the branch holds.
+/// Why a push that omits what the branch holds is refused.
 const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
 /// Why a push is refused that may replace what the branch holds.
 const NOT_ONTO: &str =

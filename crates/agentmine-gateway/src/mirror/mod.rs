@@ -6,13 +6,13 @@
 //!   cloned, are the same. Otherwise the mirror fetches first, and if that does not make it the same, the host answers.
 //! - **Nothing else is visible.** Only a new clone is answered: a client that has nothing learns nothing about what else
 //!   is in the mirror, such as a commit that was force-pushed away. Everything else goes to the host. Each repository
-//!   and token has a mirror of its own.
+//!   and token has its own mirror.
 //! - **A sandbox does not write to it.** It is filled by the worker's git from the host alone, and pushes do not touch
 //!   it. No byte of the sandbox's request reaches git ([`request`]). The mirror's configuration is written before each
 //!   use, in the clean environment of `agentmine-git`. The sandbox's git verifies every object by the id that the host
 //!   listed, so even a damaged mirror cannot give it other content.
 //! - **It may fail.** Whatever goes wrong before the first byte, the host answers; a mirror that fails later is
-//!   fetched anew.
+//!   fetched again.
 //! - **It is bounded** ([`place`]), and any number of workers of this machine share it.
 //!
 //! A mirror is filled after the first clone of its repository, not before it: the first task does not wait for it.
@@ -53,7 +53,7 @@ const FIRST_BYTE: Duration = Duration::from_secs(60);
 /// How long a clone waits for another worker that fetches.
 const TURNS: u32 = 100;
 const TURN: Duration = Duration::from_millis(100);
-/// How often the size of a mirror that is being filled is looked at.
+/// How often the size of a mirror that is being filled is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// Size limit of the list of a mirror's refs, in bytes.
 const MAX_REFS: usize = 64 * 1024 * 1024;

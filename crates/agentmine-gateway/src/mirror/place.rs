@@ -174,7 +174,7 @@ impl Place {
         File::create(self.repository().join(WHOLE)).map(drop)
     }
 
-    /// It is not used any more, and the next session fetches it anew.
+    /// It is not used any more, and the next session fetches it again.
     pub(super) fn spoil(&self) {
         let _ = std::fs::remove_file(self.repository().join(WHOLE));
     }

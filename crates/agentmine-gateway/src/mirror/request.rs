@@ -1,6 +1,6 @@
 //! The one request that a mirror answers: that of a new clone, in version 2 of git's protocol.
 //!
-//! It is read strictly, and written anew for git's server program: no byte of the sandbox reaches that program. What
+//! It is read strictly, and written again for git's server program: no byte of the sandbox reaches that program. What
 //! says which objects the client has already, or asks for anything unusual, goes to the repository's host.
 
 use gix_packetline::PacketLineRef;

@@ -1,4 +1,4 @@
-//! Plain HTTP requests, each on a connection of its own.
+//! Plain HTTP requests, each on its own connection.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Sends one plain request on a connection of its own.
+/// Sends one plain request on its own connection.
 pub(super) async fn forward(
     request: Request<Incoming>,
     upstream: TcpStream,

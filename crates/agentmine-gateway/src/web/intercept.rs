@@ -267,7 +267,7 @@ impl Connection {
     }
 }
 
-/// Sends one plain request to a registry, on a connection of its own.
+/// Sends one plain request to a registry, on its own connection.
 pub(super) async fn read_plain(request: &Request<()>, upstream: TcpStream) -> Response<Body> {
     let mut sender = match handshake(upstream).await {
         Ok(sender) => sender,

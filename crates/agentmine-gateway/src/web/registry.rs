@@ -1,7 +1,7 @@
 //! Which hosts are package registries, and what of a request reaches one: it is read, and nothing else.
 //!
 //! In whitelist mode the hosts of the presets in `allowed_domains` are registries; a host with credentials
-//! of the operator is one in every mode. A request to a registry is built anew from its method, path and the
+//! of the operator is one in every mode. A request to a registry is built again from its method, path and the
 //! few headers of [`READING`], so that no credential of the sandbox gets through, whatever its name is. What
 //! a path or a query contains is passed on.
 

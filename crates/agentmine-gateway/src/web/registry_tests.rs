@@ -195,7 +195,7 @@ impl Session {
         connector.connect(name, tunnel).await
     }
 
-    /// The answer to one request in a tunnel of its own.
+    /// The answer to one request in its own tunnel.
     async fn ask(&self, registry: &Registry, request: &str) -> String {
         let mut stream = self.tls(&registry.host(), "localhost").await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -18,7 +18,7 @@ use super::{
 use crate::git::SNAPSHOT_REF;
 use crate::state::LastSnapshot;
 
-/// Maximum number of files that are left out for their size.
+/// Maximum number of files that are omitted for their size.
 const MAX_LEFT_OUT: usize = 100;
 
 impl Project {

@@ -91,7 +91,7 @@ fn entry(rest: &mut &[u8], version: u32, previous: &[u8]) -> Option<Result<Index
     }))
 }
 
-/// A path of version 4: how much of the previous one to leave out, and what follows.
+/// A path of version 4: how much of the previous one to drop, and what follows.
 fn compressed(rest: &mut &[u8], previous: &[u8]) -> Option<Vec<u8>> {
     let mut left_out = 0_usize;
     for n in 0.. {

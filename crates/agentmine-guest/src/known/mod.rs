@@ -50,7 +50,7 @@ use crate::state::LastSnapshot;
 const WALK_SHARE: u32 = 20;
 /// A walk that took no longer is done after each call.
 const CHEAP: Duration = Duration::from_millis(1);
-/// A walk that took longer is done in a thread of its own.
+/// A walk that took longer is done in its own thread.
 const SMALL: Duration = Duration::from_millis(5);
 /// A walk that takes longer is left to git.
 const MAX_WALK: Duration = Duration::from_secs(3);
@@ -76,7 +76,7 @@ pub(crate) struct Project {
     last: LastSnapshot,
     /// `None` where the kernel has no events for us; then every snapshot walks.
     watch: Option<Watch>,
-    /// Paths that are looked at again in any case: changed too recently to be certain of.
+    /// Paths that are checked again in any case: changed too recently to be certain of.
     again: BTreeSet<Vec<u8>>,
     /// Files with more than one name: the kernel reports a change only for the name that was used.
     linked: BTreeSet<Vec<u8>>,

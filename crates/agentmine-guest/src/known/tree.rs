@@ -30,7 +30,7 @@ pub(crate) struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Folder {
     pub(crate) entries: BTreeMap<Box<[u8]>, Node>,
-    /// Device and inode; zero until it was looked at.
+    /// Device and inode; zero until it was checked.
     pub(crate) identity: (u64, u64),
     pub(crate) watch: Option<i32>,
     /// Only the files that are in the snapshot matter.

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use super::fs::c_name;
 
-/// How many paths are looked at one by one; a walk is cheaper for more.
+/// How many paths are checked one by one; a walk is cheaper for more.
 const MAX_PATHS: usize = 4096;
 /// How many buffers are read at once: somebody may cause events faster than they are read.
 const MAX_READS: usize = 32;

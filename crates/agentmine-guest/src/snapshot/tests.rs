@@ -146,7 +146,7 @@ impl Bench {
         (taken, std::fs::read_to_string(trace).unwrap())
     }
 
-    /// Waits until the clock has moved on from the last changes: nothing tells of that.
+    /// Waits until the clock has moved on from the last changes: there is no event for that.
     fn settle(&self) {
         std::thread::sleep(std::time::Duration::from_millis(30));
     }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::retry::Failure;
 use crate::error::LlmError;
 
-/// Bytes of one response at most. A reply of 200 000 tokens, each in an event of its own, fits.
+/// Bytes of one response at most. A reply of 200 000 tokens, each in its own event, fits.
 const MAX_BODY: usize = 64 << 20;
 /// Bytes read of the body of an error.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -105,7 +105,7 @@ pub(crate) fn no_first_byte() -> Failure {
     )
 }
 
-/// An error with its causes, which reqwest leaves out of its own text.
+/// An error with its causes, which reqwest omits from its own text.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

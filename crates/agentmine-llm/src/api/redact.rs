@@ -20,7 +20,7 @@ impl Redactor {
         Self(redact::Redactor::at_least(SHORTEST, secrets))
     }
 
-    /// The text without secrets and control characters, capped. A web page is only described.
+    /// The text, redacted and without control characters, capped. A web page is only described.
     pub(crate) fn redact(&self, text: &str) -> String {
         let text = page::described(text).unwrap_or_else(|| text.to_owned());
         let text = self.0.redact(text);

@@ -16,7 +16,7 @@ use super::notice::Notices;
 use super::page;
 use crate::error::LlmError;
 
-/// The longest wait for which a call goes on only because it has tries left.
+/// The longest wait for which a call continues only because it has tries left.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
 /// Why one try gave no reply.

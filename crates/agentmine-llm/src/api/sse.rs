@@ -44,7 +44,7 @@ impl Parser {
     }
 
     /// The last event if no empty line ended it. The standard drops it; some servers omit the last
-    /// empty line, and the caller can tell a whole event from a cut one.
+    /// empty line, and the caller can distinguish a whole event from a cut one.
     pub(crate) fn finish(mut self) -> Option<String> {
         let mut events = Vec::new();
         if !self.line.is_empty() {

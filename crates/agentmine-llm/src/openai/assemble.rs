@@ -46,7 +46,7 @@ impl api::Assembly for ChatAssembly {
             };
         };
         let mut deltas = Vec::new();
-        // Only one choice was asked for.
+        // Only one choice was requested.
         if let Some(choice) = choices.first() {
             let said = match &choice["delta"] {
                 Value::Null => &choice["message"],

@@ -103,7 +103,7 @@ pub(super) struct Connection<T> {
     closed: CancellationToken,
 }
 
-/// A message of ours.
+/// A message of this client.
 enum Sent {
     Request(i64),
     Initialized,
@@ -327,7 +327,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
         }
     }
 
-    /// A server cancels a request of its own, or, in the stateless era, ends a subscription of ours.
+    /// A server cancels its own request, or, in the stateless era, ends a subscription of this client.
     fn cancelled(&mut self, id: &RequestId) {
         if self.era == Some(Era::Stateless) {
             let error = ErrorData::new(ErrorCode(-32800), "the server has cancelled it", None);
@@ -339,14 +339,14 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
 }
 
 impl<T> Drop for Connection<T> {
-    /// Also where a bug of ours ends the task.
+    /// Also where a bug of this client ends the task.
     fn drop(&mut self) {
         self.shared.ending.end("it has ended");
         self.closed.cancel();
     }
 }
 
-/// The number of an id of ours. Some servers return it as a string.
+/// The number of an id of this client. Some servers return it as a string.
 fn number(id: &NumberOrString) -> Option<i64> {
     match id {
         NumberOrString::Number(number) => Some(*number),

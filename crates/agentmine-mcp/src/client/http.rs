@@ -236,7 +236,7 @@ impl StreamableHttpClient for Redacting {
                 | StreamableHttpPostResponse::Sse(_, Some(_)),
             ) => self.state.send_modify(|state| state.session = true),
             // Nothing else shows that a server went away while it was idle, so the connection must be made
-            // anew.
+            // again.
             Err(StreamableHttpError::Client(error)) if error.is_connect() || error.is_request() => {
                 self.ending.end("it cannot be reached");
             }

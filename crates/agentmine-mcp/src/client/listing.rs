@@ -1,4 +1,4 @@
-//! What a server offers, page by page. A malformed entry leaves out only itself.
+//! What a server offers, page by page. A malformed entry is skipped, and the rest is used.
 //!
 //! A list ends at its last page, at a repeated cursor, or at a limit of pages, entries or bytes; all but the
 //! first are reported in [`Offer::left_out`].
@@ -26,7 +26,7 @@ const MAX_DESCRIPTION: usize = 16 * 1024;
 const MAX_ANNOTATIONS: usize = 4 * 1024;
 /// Arguments of a prompt.
 const MAX_ARGUMENTS: usize = 100;
-/// Reasons that are kept for what one list leaves out.
+/// Reasons that are kept for what one list omits.
 const MAX_REASONS: usize = 50;
 
 /// One of a server's lists.

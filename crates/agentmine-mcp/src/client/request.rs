@@ -141,7 +141,7 @@ impl Requests {
         }
     }
 
-    /// Answers the questions in a result. An error ends the call: the server needs all answers to go on.
+    /// Answers the questions in a result. An error ends the call: the server needs all answers to continue.
     async fn answers(&self, questions: &Value) -> Result<Value, ErrorData> {
         let Value::Object(questions) = questions else {
             return Ok(Value::Null);

@@ -141,7 +141,7 @@ impl Reader<'_, '_> {
         self.faults.push(line, &field, detail, Some(name));
     }
 
-    /// Reports a fault that leaves out only its field.
+    /// Reports a fault that invalidates only its field.
     fn remark(&mut self, field: &str, detail: impl Into<String>) {
         let line = line_of(&self.node.place_of(field));
         let field = self.field(field);

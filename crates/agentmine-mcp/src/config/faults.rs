@@ -27,7 +27,7 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// A fault for which the server is left out; without one the fault leaves out nothing, or the file.
+    /// A fault because of which the server is skipped; without one the fault affects no server, or the whole file.
     pub(super) fn push(
         &mut self,
         line: Option<usize>,

@@ -2,13 +2,13 @@
 //! (spec 002 §2).
 //!
 //! If both have an entry of one name, the project's replaces the user's as a whole. A missing file is skipped.
-//! A faulty entry is reported with file, line and field, and only that entry is left out. A faulty entry of the
-//! project also leaves out the user's entry of that name, since it was meant to replace it.
+//! A faulty entry is reported with file, line and field, and only that entry is skipped. A faulty entry of the
+//! project also disables the user's entry of that name, since it was meant to replace it.
 //!
 //! A project's file belongs to the repository and is hostile: its servers always run in the sandbox, have no
 //! `url`, and `${VAR}` in it is never replaced from this process.
 //!
-//! Two faults leave out only their key: an invalid `timeoutSeconds` (spec 002 §2.2: the default is used) and an
+//! Two faults invalidate only their key: an invalid `timeoutSeconds` (spec 002 §2.2: the default is used) and an
 //! unknown capability. Those, and unknown keys beside `mcpServers`, have no [`ConfigFault::server`].
 
 mod entry;

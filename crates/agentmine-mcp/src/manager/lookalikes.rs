@@ -1,6 +1,6 @@
 //! Names that imitate others.
 //!
-//! A model, and a person who reads a transcript, identifies tools by their names. So a tool is left out
+//! A model, and a person who reads a transcript, identifies tools by their names. So a tool is omitted
 //! 1. if its name contains characters that are invisible or change the reading direction;
 //! 2. if its name or its wire name looks like the name or wire name of a built-in tool;
 //! 3. if its name looks like that of a tool of a server that ranks before it, but is not the same:
@@ -85,7 +85,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The offer without what is left out, and the reasons.
+    /// The offer without what is omitted, and the reasons.
     pub(super) fn keep(
         &mut self,
         server: &ServerConfig,
@@ -94,7 +94,7 @@ impl<'a> Check<'a> {
         let ours = server.origin.file.as_os_str() == BUILT_IN;
         let mut refused = BTreeMap::new();
         for tool in &offer.tools {
-            // A built-in tool may itself be served by a server of ours.
+            // A built-in tool may itself be served by a server of AgentMine.
             let is_itself =
                 |(_, by, name): &(String, String, String)| *by == server.name && *name == tool.name;
             if ours && self.fixed.iter().any(is_itself) {

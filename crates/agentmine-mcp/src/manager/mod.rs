@@ -2,7 +2,7 @@
 //!
 //! A server that fails affects only its own tools. The offer changes only in [`Manager::refresh`], which the
 //! loop calls between model calls, so tools and names stay the same during a model call. [`ManagerPolicy`]
-//! sets what servers may do; names that imitate others are left out (see `lookalikes.rs` for the rule).
+//! sets what servers may do; names that imitate others are omitted (see `lookalikes.rs` for the rule).
 
 mod catalog;
 mod lookalikes;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use agentmine_process::Excerpt;
 use serde_json::Value;
 
-/// How to see what is left out.
+/// How to see what is omitted.
 const HOW: &str = "ask for less at a time to see it";
-/// Bytes that a note of what is left out may take, with its escapes.
+/// Bytes that a note of what is omitted may take, with its escapes.
 const NOTE: usize = 128;
 /// Strings of a value that are not longer are never cut.
 const SHORT: usize = 2 * NOTE;
@@ -53,7 +53,7 @@ impl Shown {
         value.to_string().len() <= self.max
     }
 
-    /// A value without secrets.
+    /// A redacted value.
     pub(crate) fn redacted(&self, value: Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.redacted_text(text)),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The search path if none is set.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The folders of a `PATH`. Empty entries, which would mean the current folder, are left out.
+/// The folders of a `PATH`. Empty entries, which would mean the current folder, are omitted.
 pub(super) fn search_path(path: Option<&str>) -> Vec<PathBuf> {
     let path = path.filter(|path| !path.is_empty());
     std::env::split_paths(OsStr::new(path.unwrap_or(DEFAULT_PATH)))

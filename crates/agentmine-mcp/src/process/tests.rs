@@ -58,7 +58,7 @@ async fn launch(command: &[&str]) -> (BufReader<Box<dyn ServerStream>>, Box<dyn 
 }
 
 async fn ended(process: &dyn ServerProcess) -> String {
-    timeout(LONG, process.ended()).await.expect("it goes on")
+    timeout(LONG, process.ended()).await.expect("it continues")
 }
 
 /// The next line, which is a process's id.
@@ -186,7 +186,7 @@ async fn server_that_ends_at_the_end_of_stdin_is_sent_no_signal() {
     assert!(!folder.path().join("signal").exists());
 }
 
-/// Starts processes that ignore every kind word: its own, a child in a session of its own, and a daemon
+/// Starts processes that ignore every kind word: its own, a child in its own session, and a daemon
 /// whose parents have ended. Prints their ids.
 const FAMILY: &str = r"
 import os, signal, sys, time
@@ -275,7 +275,7 @@ fn runtime_that_ends_takes_its_servers_with_it() {
     }
 }
 
-/// This test starts itself as a process of its own, in which it is the worker.
+/// This test starts itself as a separate process, in which it is the worker.
 #[tokio::test]
 async fn server_ends_with_a_worker_that_is_killed() {
     const ROLE: &str = "AGENTMINE_TEST_IS_THE_WORKER";

@@ -9,7 +9,7 @@
 //!    `oneOf` (rejected by OpenAI and Anthropic) are merged too: the properties of all branches, required
 //!    what every branch requires. What single branches require is added to the description.
 //! 2. Properties of the root have names of `[a-zA-Z0-9_.-]{1,64}` (Anthropic). Others are dropped if they
-//!    are optional; a required one leaves out the tool.
+//!    are optional; a required one drops the tool.
 //! 3. `$ref` is resolved, and `$schema`, `$id`, `$defs` and the like are dropped (unknown to Gemini); a
 //!    recursive reference becomes an open object.
 //! 4. Boolean schemas become `{}`, or no property if `false` (they are not objects).
@@ -27,7 +27,7 @@
 //! 10. Invalid values of keywords are dropped: a `minLength` that is not an integer, an empty `enum`.
 //! 11. Properties keep the order in which the server declares them: servers that constrain a reply by grammar
 //!     let the model write its arguments in this order only.
-//! 12. A schema that is nested too deeply or too large leaves out the tool.
+//! 12. A schema that is nested too deeply or too large drops the tool.
 
 mod inline;
 mod node;

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::status::NoticeKind;
 use crate::{Offer, Tool};
 
-/// Tools of one server over all its offers. Further ones are left out.
+/// Tools of one server over all its offers. Further ones are omitted.
 const MAX_TOOLS: usize = 2_000;
 
 #[derive(Default)]

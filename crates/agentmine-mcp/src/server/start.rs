@@ -13,7 +13,7 @@ use crate::config::{Place, ServerConfig, Transport};
 use crate::text::tail_of;
 use crate::{Client, Era, Launcher, McpError, ProcessFault, lock};
 
-/// How long to wait for a process to end after its stdout did, to tell a crash from a bad connection.
+/// How long to wait for a process to end after its stdout did, to distinguish a crash from a bad connection.
 pub(super) const AFTERMATH: Duration = Duration::from_millis(300);
 /// The wait before each signal to a process that could not be connected.
 const GRACE: Duration = Duration::from_millis(200);

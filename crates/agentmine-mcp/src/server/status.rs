@@ -90,9 +90,9 @@ pub enum NoticeKind {
     GivenUp,
     /// Its offer changed, or the file of its program did.
     Changed,
-    /// A tool or a server is left out, since its name looks like another's.
+    /// A tool or a server is skipped, since its name looks like another's.
     Shadowed,
-    /// An entry of its offer is left out, since it is malformed; or the server, since it may not run here.
+    /// An entry of its offer is skipped, since it is malformed; or the server, since it may not run here.
     LeftOut,
 }
 

@@ -394,7 +394,7 @@ async fn answer_that_is_not_utf8_is_reported_as_such() {
         error.contains("its answer is not valid UTF-8: the byte 0xe9 at offset "),
         "{error}"
     );
-    // The connection goes on.
+    // The connection continues.
     assert!(!client.say("t", json!({})).await.unwrap().is_error);
 }
 

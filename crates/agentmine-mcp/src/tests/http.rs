@@ -332,7 +332,7 @@ async fn server_that_repeats_what_it_was_reported_gives_no_secret_away() {
 #[tokio::test]
 async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
     use crate::config::{Capabilities, Origin, Owner, ServerConfig, Transport};
-    /// On a runtime of its own, so that all its connections end with it.
+    /// On its own runtime, so that all its connections end with it.
     fn serve(address: std::net::SocketAddr) -> (tokio::runtime::Runtime, std::net::SocketAddr) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

@@ -34,7 +34,7 @@ pub(super) struct HeldMessage {
 }
 
 impl HeldMessage {
-    /// Gets one message. The exchange with the broker runs in a task of its own: if the caller goes away
+    /// Gets one message. The exchange with the broker runs in its own task: if the caller goes away
     /// in the middle, the message is complete all the same, and dropping it requeues it.
     pub(super) async fn get(
         publisher: &Arc<Publisher>,

@@ -11,7 +11,7 @@
 //! To let idle slots wait without frequent polling, each publish also sends a notification: a tiny
 //! transient message to a fanout exchange, from which every taking process consumes through an exclusive
 //! queue of length one. A notification carries no work and may be lost: without it (a message back from
-//! the retry ladder, or requeued) the classes are looked at every second.
+//! the retry ladder, or requeued) the classes are checked every second.
 //!
 //! # Losses
 //! Publishing and taking each have their own connection, since a broker short of memory stops reading from

@@ -20,7 +20,7 @@ const MAX_CHECKS: usize = 20;
 /// Longest time limit of a check, in seconds.
 const MAX_TIMEOUT: u64 = 24 * 3600;
 
-/// An agent, as its file defines it. What is left out is as in `config.yaml`.
+/// An agent, as its file defines it. What is omitted is as in `config.yaml`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentDefinition {

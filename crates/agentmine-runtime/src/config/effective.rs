@@ -192,7 +192,7 @@ impl Walk<'_> {
         self.settings.push(Setting { key, value, origin });
     }
 
-    /// The value without secrets, however deep they are.
+    /// The value with all secrets redacted, however deep they are.
     fn shown(&self, schema: &Json, value: &Json) -> Json {
         let shape = Shape::of(self.schema, schema);
         if shape.secret {

@@ -164,7 +164,7 @@ pub struct Resources {
     /// Memory including swap, e.g. `512m`, `4g` or `0.5g`. `EXECUTOR_MEMORY_LIMIT` overrides.
     pub memory_limit: ByteSize,
     /// Size of `/workspace`, e.g. `10g`. A worker that is root on the engine's machine reserves the space on its disk
-    /// for each sandbox, as a file system of its own, as long as a tenth of the disk, at least 2 GiB and at most
+    /// for each sandbox, as a separate file system, as long as a tenth of the disk, at least 2 GiB and at most
     /// 10 GiB, stays free; otherwise the guest watches the limit. The start says which.
     pub disk_limit: ByteSize,
 }
@@ -354,7 +354,7 @@ pub struct Execution {
     /// Timeout of one command, in seconds. `EXECUTOR_TIMEOUT` overrides.
     pub timeout_seconds: u64,
     /// Bytes of stdout and stderr together that the model gets of one command: whole lines of the start
-    /// and of the end, with a note of what is left out. The specification's default of 1,048,576 would
+    /// and of the end, with a note of what is omitted. The specification's default of 1,048,576 would
     /// fill the context of most models with one command.
     pub max_output_size: usize,
     /// Commands that the model may not run (not a key of the specification, which lists them in §6.3). A
@@ -365,7 +365,7 @@ pub struct Execution {
     /// are refused, and the model is informed of the rule and of what to do instead.
     pub ask_commands: Vec<String>,
     /// Exceptions from `ask_commands`, in the same form: `terraform plan` runs though `terraform` would be
-    /// asked for. The rule with more words decides, and `ask_commands` where both have as many. This is no
+    /// requested. The rule with more words decides, and `ask_commands` where both have as many. This is no
     /// list of all that may run: what no rule matches runs. It makes no exception from `denied_commands`,
     /// because words match in any order, so that a denied command could be written like the exception.
     pub allowed_commands: Vec<String>,

@@ -19,7 +19,7 @@ pub struct Labels {
     pub stopped: String,
     /// The task failed.
     pub failed: String,
-    /// People pause the task with it: it pauses while its item carries the label. The fleet neither adds nor removes it.
+    /// People pause the task with it: it pauses while its item has the label. The fleet neither adds nor removes it.
     pub pause: String,
 }
 

@@ -27,7 +27,7 @@ pub struct Mcp {
     /// How often a server is restarted after crashes before it stays stopped.
     pub max_restarts: u32,
     /// Bytes of one result of a server, or of the text editor, that the model gets. A longer one is cut
-    /// between lines, with a note of what is left out.
+    /// between lines, with a note of what is omitted.
     pub max_output_size: usize,
     /// Timeout of one call in seconds, regardless of the progress that the server reports.
     pub total_timeout_seconds: u64,

@@ -4,7 +4,7 @@
 //! expected; no message contains the value of a [`Secret`].
 //!
 //! It works in three steps. All sources become one tree whose values know where they came from. The tree
-//! is checked against the JSON Schema of [`Config`] (unknown keys, types), and wrong values are left out.
+//! is checked against the JSON Schema of [`Config`] (unknown keys, types), and wrong values are omitted.
 //! The rest becomes a [`Config`], whose values are then validated.
 
 mod agent_file;

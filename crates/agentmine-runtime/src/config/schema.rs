@@ -159,8 +159,8 @@ pub struct Consumer {
     /// Sandboxes that are started ahead, of `command_executor.docker.base_image` and with its limits, so that a task
     /// with that image starts faster. Each takes its memory and its disk space before a task needs it. 0: none.
     pub warm_sandboxes: usize,
-    /// While this file exists, processes on this machine take no new task; sessions at work go on to their end. Looked at
-    /// every second. Without it, nothing is looked at.
+    /// While this file exists, processes on this machine take no new task; sessions at work continue to their end. Checked
+    /// every second. Without it, nothing is checked.
     pub pause_file: Option<PathBuf>,
     /// Copies of repositories on this machine, from which new clones are served.
     pub mirrors: MirrorsConfig,

@@ -2,11 +2,11 @@
 //!
 //! Guaranteed: every section that can hold a secret is destructured in full, so a new field does not
 //! compile until somebody decides here whether it is one. A test also fills every [`Secret`] of the
-//! JSON Schema with a value of its own and looks for all of them in the list.
+//! JSON Schema with its own value and looks for all of them in the list.
 //!
 //! A URL is listed as a whole only if it carries credentials: `inproc:` and `sqlite:PATH` are no
 //! secrets and would be cut out of ordinary text. A password that equals its user name
-//! (`guest:guest`) is left out for the same reason; it protects nothing.
+//! (`guest:guest`) is omitted for the same reason; it protects nothing.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

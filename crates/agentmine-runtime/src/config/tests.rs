@@ -54,7 +54,7 @@ text_editor_mcp:
     ))
     .unwrap();
     assert!(config.command_executor.enabled);
-    // A section may leave out the name of its server.
+    // A section may omit the name of its server.
     assert_eq!(config.text_editor_mcp.mcp_server.name, "text-editor");
     assert_eq!(config.text_editor_mcp.mcp_server.command, ["my-editor"]);
 }
@@ -125,7 +125,7 @@ log:
     the configuration has 34 faults
     config.yaml:2:1: unknown key `labls`, expected one of `agent`, `capacity`, `command_executor`, `consumer`, `http`, `issue_to_mr_conversion`, `labels`, `log`, `mcp`, `memory`, `model`, `producer`, `queue`, `rounds`, `store`, `text_editor_mcp`, `traces`, `trackers`
       hint: did you mean `labels`?
-    config.yaml:5:9: labels.done: `coding agent`, the same as labels.request, expected a name of its own
+    config.yaml:5:9: labels.done: `coding agent`, the same as labels.request, expected a distinct name
     config.yaml:6:11: labels.paused: an empty string, expected a string that is not empty
     config.yaml:8:3: consumer.lease_seconds: the number 60, expected more than consumer.heartbeat_loss_seconds, which is 90
     config.yaml:8:16: consumer.concurrency: the number 0, expected a whole number of at least 1
@@ -444,10 +444,10 @@ fn the_faults_of_named_trackers_name_their_places() {
 ";
     assert_snapshot!(faults(&yaml(text)), @r"
     the configuration has 6 faults
-    config.yaml:6:13: trackers.more.github.same.api_url: the same server as trackers.github, expected a server of its own
+    config.yaml:6:13: trackers.more.github.same.api_url: the same server as trackers.github, expected a distinct server
     config.yaml:7:12: trackers.more.github.a b: `a b`, expected a name of letters, digits, `-` and `_`
     config.yaml:7:66: trackers.more.github.a b.repositories.0: `plain`, expected `owner/name`
-    config.yaml:9:22: trackers.more.gitlab.one.api_url: the same server as trackers.gitlab, expected a server of its own
+    config.yaml:9:22: trackers.more.gitlab.one.api_url: the same server as trackers.gitlab, expected a distinct server
     config.yaml:10:14: trackers.more.gitlab.empty: no project, expected something to scan
       hint: set `projects: [group/project]`, or `groups: [group]`
     config.yaml:11:5: trackers.more: unknown key `gitea`, expected one of `github`, `gitlab`

@@ -24,7 +24,7 @@ pub struct Trackers {
     pub gitlab: Option<GitLab>,
     /// A folder of Markdown issues beside a git repository.
     pub local: Option<LocalTrackerConfig>,
-    /// Further servers, each with a name of its own.
+    /// Further servers, each with its own name.
     pub more: MoreTrackers,
 }
 

@@ -1,7 +1,7 @@
 //! Environment variables that a configuration names: `${NAME}` as the whole of a value.
 //!
 //! Only where a key says so, since elsewhere such a text may be meant as it is: the credentials of registries, and the
-//! secrets of the trackers that have names, which no variable of ours can name. For these, the file that `NAME_FILE` names
+//! secrets of the trackers that have names, which no variable of AgentMine can name. For these, the file that `NAME_FILE` names
 //! will do too.
 
 use std::path::Path;

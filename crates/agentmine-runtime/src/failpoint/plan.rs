@@ -201,8 +201,8 @@ fn record(folder: Option<&Path>, boundary: &str, edge: Edge, action: Action, onc
 }
 
 fn signal_self(signal: i32) {
-    // To this thread, which would otherwise go on for a moment while another one takes the signal.
-    // SAFETY: it takes and returns numbers and touches no memory of ours.
+    // To this thread, which would otherwise continue for a moment while another one takes the signal.
+    // SAFETY: it takes and returns numbers and touches no memory of this program.
     unsafe {
         libc::raise(signal);
     }

@@ -142,7 +142,7 @@ fn bail_after_limit() -> Result<()> {
     bail!("no answer within {} s", LIMIT.as_secs())
 }
 
-/// One request over a connection of its own: a request a second needs no more.
+/// One request over its own connection: a request a second needs no more.
 async fn post(endpoint: &Url, body: &str) -> Result<()> {
     let host = endpoint.host_str().context("the URL has no host")?;
     let port = endpoint.port_or_known_default().unwrap_or(4318);

@@ -1,4 +1,4 @@
-//! One request to the guest and its answer, on a stream of its own and under a time limit.
+//! One request to the guest and its answer, on its own stream and under a time limit.
 
 use std::future::Future;
 use std::io;
@@ -31,7 +31,7 @@ where
         let (reader, mut writer) = tokio::io::split(tunnel.stream().await?);
         let send = async {
             send(&mut writer, request, payload.into_iter()).await?;
-            // The stream stays open: closing it would tell the guest that nobody waits.
+            // The stream stays open: closing it would signal to the guest that nobody waits.
             std::future::pending::<io::Result<()>>().await
         };
         let answer = answer(reader);

@@ -1,5 +1,5 @@
 //! A hostile guest: valid conversations, changed at random. Nothing panics, waits without end or makes the worker hold
-//! much, and what does not fail has the form that was asked for.
+//! much, and what does not fail has the form that was requested.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -224,7 +224,7 @@ async fn an_answer_of_changed_frames_is_refused_or_within_its_limits() {
     for case in mutations::cases() {
         let bytes = mutations::mutated(&runs, case).concat();
         if let Ok(Ok(result)) = run_answer(bytes.as_slice(), MOST).await {
-            // Its own notes, where something was left out, come on top.
+            // Its own notes, where something was omitted, come on top.
             assert!(result.stdout.len() <= MOST + 300, "case {case}");
         }
         let bytes = mutations::mutated(&snapshots, case).concat();

@@ -155,13 +155,13 @@ async fn a_snapshot_starts_few_processes(bench: Bench) {
         (&same.commit, same.left_out),
         (&changed.commit, vec!["huge".to_owned()])
     );
-    assert_eq!(count, 0, "only the file that is left out differs");
+    assert_eq!(count, 0, "only the file that is omitted differs");
     // A commit of its own changes HEAD and no file.
     sandbox.output("git commit -qam mine").await;
     let (moved, count) = started(&changed.commit).await;
     assert!(count <= 10, "{count} for a commit");
     assert_ne!(moved.commit, changed.commit);
-    // A result that was lost is asked for again, with the snapshot before it.
+    // A result that was lost is requested again, with the snapshot before it.
     let (again, _) = started(&changed.commit).await;
     assert!(again.bundle.is_some());
     // The repository is replaced: nothing of the old one is known.

@@ -65,7 +65,7 @@ async fn a_late_removal_leaves_the_successor_alone(bench: Bench) {
     second.remove().await.unwrap();
 }
 
-/// A worker that stood still since its claim starts its sandbox when a later lease has one already.
+/// A worker that was stalled since its claim starts its sandbox when a later lease has one already.
 async fn a_late_start_leaves_the_successor_alone(bench: Bench) {
     let task = TaskId::new();
     let of_epoch = |epoch| SandboxSpec {

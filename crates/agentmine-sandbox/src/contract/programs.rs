@@ -138,7 +138,7 @@ async fn a_volume_that_is_not_whole_is_never_used() {
         ),
     ];
     for (fault, script) in faults {
-        // It is the only one, so it is looked at.
+        // It is the only one, so it is checked.
         let alone = Family::new();
         let name = whole.replace(&family.0, &alone.0);
         alone.make(&name, &whole, script);

@@ -31,7 +31,7 @@ use crate::error::SandboxError;
 
 /// Every volume of programs begins with this.
 const VOLUME: &str = "agentmine-programs-";
-/// How many volumes of this release are looked at before another one is made.
+/// How many volumes of this release are checked before another one is made.
 const LOOK_AT: usize = 3;
 /// What the archive of a volume has besides the programs: headers and padding, in bytes.
 const ARCHIVE_SPARE: usize = 64 * 1024;
@@ -103,7 +103,7 @@ impl Programs {
         Ok(chosen.insert(name).clone())
     }
 
-    /// Compares anew before the next start: a container with this volume did not start.
+    /// Compares again before the next start: a container with this volume did not start.
     pub(super) async fn doubt(&self, name: &str) {
         let mut chosen = self.chosen.lock().await;
         if chosen.as_deref() == Some(name) {

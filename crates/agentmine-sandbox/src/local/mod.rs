@@ -5,7 +5,7 @@
 //! CPU, memory and processes are limited by a cgroup where one can be had; otherwise a warning names what
 //! limits each. For root the kernel does not count processes in any other way, so a worker that runs as root
 //! refuses to start a jail without that cgroup, unless the configuration accepts it.
-//! Each sandbox has a folder of its own with a record of the process to kill, so that another worker can
+//! Each sandbox has its own folder with a record of the process to kill, so that another worker can
 //! remove it.
 
 mod bwrap;
@@ -198,7 +198,7 @@ impl LocalBackend {
         inner.volumes.get_or_init(find).await.as_ref()
     }
 
-    /// Gives a jail's workspace a file system of its own, and says whether it could. It is on the removal of the
+    /// Gives a jail's workspace a separate file system, and says whether it could. It is on the removal of the
     /// jail's folder to end it.
     async fn mount_volume(&self, folder: &Path) -> Result<bool, SandboxError> {
         let Ok(volumes) = self.volumes().await else {

@@ -15,7 +15,7 @@ const CONTROLLERS: &str =
 /// What happens if the processes of a scope exceed their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnOom {
-    /// The kernel kills one of them, and the others go on.
+    /// The kernel kills one of them, and the others continue.
     Continue,
     /// systemd ends them all: before version 253 it knows no other way for scopes.
     Stop,

@@ -1,7 +1,7 @@
 //! The folder of each jail: its workspace, and a record for whoever removes it.
 //!
-//! Each jail has a folder of its own, which no other jail of the same name ever gets: `NAME~RANDOM`. So a worker
-//! that stood still can neither remove nor change the jail of a later lease. Earlier versions named the folder
+//! Each jail has its own folder, which no other jail of the same name ever gets: `NAME~RANDOM`. So a worker
+//! that was stalled can neither remove nor change the jail of a later lease. Earlier versions named the folder
 //! `NAME`.
 
 use std::io;
@@ -28,7 +28,7 @@ const RECORD: &str = "sandbox.json";
 /// The folder of a jail's files, in the jail's own.
 pub(crate) const WORKSPACE: &str = "workspace";
 const TRIES: u32 = 3;
-/// How long one try to delete a folder may take. The next try, or the next sweep, goes on where it ended.
+/// How long one try to delete a folder may take. The next try, or the next sweep, continues where it ended.
 const REMOVAL: Duration = Duration::from_secs(120);
 /// Separates a jail's name from what makes its folder unique.
 const UNIQUE: char = '~';
@@ -213,7 +213,7 @@ pub(crate) async fn remove(folder: &Path) -> Result<(), SandboxError> {
         }
         // A worker that was killed while it started a jail left processes that are not in the record.
         kill_marked(&mark(folder)).await;
-        // What was on a file system of its own goes with it.
+        // What was on its own file system goes with it.
         volume::unmount(&folder.join(WORKSPACE));
         match delete(folder).await {
             Ok(()) => return Ok(()),
@@ -245,7 +245,7 @@ fn read(folder: &Path) -> Option<Record> {
 }
 
 /// Deletes the workspace first: after a failure the record is still there for the next try. What a sandbox left
-/// may be anything, so a process of its own deletes it.
+/// may be anything, so a separate process deletes it.
 async fn delete(folder: &Path) -> Result<(), SandboxError> {
     let state_dir = folder.parent().unwrap_or(folder);
     let guest = programs::install(state_dir)?.join(GUEST);

@@ -158,7 +158,7 @@ async fn the_next_tasks_are_those_of_the_highest_priority_and_of_every_kind(worl
         found.iter().map(|task| task.id).collect::<Vec<_>>()
     };
     assert_eq!(next(2).await, [ids[3], ids[0], on_pull.id]);
-    // What an item waits for is looked at again after a time, and does not keep others from their turn.
+    // What an item waits for is checked again after a time, and does not keep others from their turn.
     store.hold_task(ids[3], "it is odd", HOUR).await.unwrap();
     assert_eq!(next(2).await, [ids[0], ids[1], on_pull.id]);
     store.hold_task(ids[3], "it is odd", NONE).await.unwrap();

@@ -90,7 +90,7 @@ async fn a_waiting_task_answers_a_later_request_and_a_running_one_does_not(world
     let lease = world.claim(id, MINUTE).await.unwrap().lease;
     assert!(!world.answer(id, "e4").await);
     store.end_lease(&lease, &done()).await.unwrap();
-    // A stale scan reports the request that the task answered; the later one makes a task of its own.
+    // A stale scan reports the request that the task answered; the later one makes a separate task.
     let stale = store.enqueue(&issue(1, "e3")).await.unwrap();
     assert!(matches!(stale, Enqueued::Known(known) if known.id == id));
     let new = store.enqueue(&issue(1, "e4")).await.unwrap();

@@ -125,7 +125,7 @@ async fn a_reply_is_shown_to_those_who_follow_until_it_is_recorded(world: World)
     assert!(show(&lease, seq.0, "Then").await);
     assert_eq!(follow(&session).await.as_deref(), Some("Then"));
     assert!(show(&lease, seq.0, "").await);
-    assert_eq!(follow(&session).await, None, "it began anew");
+    assert_eq!(follow(&session).await, None, "it began again");
     assert!(show(&lease, seq.0, "Then").await);
     let end = release(Attempt::Charged, NONE);
     store.end_lease(&lease, &end).await.unwrap();

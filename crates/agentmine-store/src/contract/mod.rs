@@ -1,6 +1,6 @@
 //! One suite for both databases: each fact is a function of a [`World`], run once for each.
 //!
-//! On Postgres each test has a database of its own, which `connect` itself creates and the test drops; on SQLite
+//! On Postgres each test has its own database, which `connect` itself creates and the test drops; on SQLite
 //! a file in a temporary folder. No test sleeps for a lease: leases have no length, or are awaited by the
 //! database's own clock.
 

@@ -230,7 +230,7 @@ async fn prunes_at_once_remove_each_row_once(world: World) {
     assert_eq!(all.iter().map(|it| it.effects).sum::<u64>(), 30);
 }
 
-/// A worker of before the restore goes on: the database knows its lease as it was then.
+/// A worker of before the restore continues: the database knows its lease as it was then.
 async fn after_a_restore_no_lease_of_before_is_valid(world: World) {
     let store = &world.store;
     let before = world.leased(1).await;
@@ -249,7 +249,7 @@ async fn after_a_restore_no_lease_of_before_is_valid(world: World) {
     let begun = store.effect_begin(before.task, Some(&before), &key).await;
     assert!(is_fenced(begun));
     assert!(is_fenced(store.end_lease(&before, &done()).await));
-    // The task goes on before all others, and the attempt does not count.
+    // The task continues before all others, and the attempt does not count.
     let task = world.task(before.task).await;
     assert_eq!((task.state, task.attempt), (TaskState::Queued, 0));
     assert_eq!(world.relay_takeovers().await, [before.task]);

@@ -191,7 +191,7 @@ async fn memory_life(world: &World) {
     assert!(found.unwrap().is_some());
 }
 
-/// This version goes on with what [`life`] left.
+/// This version continues with what [`life`] left.
 async fn goes_on(world: &World) {
     let store = &world.store;
     let tasks = store.tasks(&TaskFilter::default()).await.unwrap();
@@ -279,7 +279,7 @@ fn until(files: &'static [Embedded], level: i64) -> Migrator {
     migrator(&files[..end.unwrap_or(files.len())])
 }
 
-/// Programs of the previous version go on on this schema.
+/// Programs of the previous version continue on this schema.
 #[tokio::test]
 async fn statements_of_earlier_versions_work_on_this_schema() {
     for level in earlier(migrations::POSTGRES) {

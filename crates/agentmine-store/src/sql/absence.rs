@@ -3,8 +3,8 @@
 //! A worker cannot extend its lease while the database is away. Whoever took the lease at the first moment at
 //! which the database is back would count an attempt that the task did not cause, and give the work to a second
 //! worker. So for the length of a lease after an absence nobody takes an expired one: its holder, if there
-//! still is one, has extended it by then. The same holds after a pause: of this process, which may have stood
-//! still together with the workers whose leases it judges, or of the whole machine, which only the database's
+//! still is one, has extended it by then. The same holds after a pause: of this process, which may have been
+//! stalled together with the workers whose leases it judges, or of the whole machine, which only the database's
 //! clock shows.
 //!
 //! A database that goes away again and again must not keep a dead worker's task for ever: once it has been

@@ -32,7 +32,7 @@ pub(crate) trait Dialect: Database {
     const MILLIS: (&'static str, &'static str);
     /// `{lock}`: locks the selected rows for a change.
     const LOCK: &'static str;
-    /// `{lock free}`: the same, leaving out rows that others have locked.
+    /// `{lock free}`: the same, omitting rows that others have locked.
     const LOCK_FREE: &'static str;
     /// `{lock shared}`: locks the selected rows against a change.
     const LOCK_SHARED: &'static str;

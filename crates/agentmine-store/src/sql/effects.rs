@@ -135,7 +135,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
     }
 }
 
-/// The task leaves its pause, and may be paused again in the same epoch: that pause is shown by a label of its own.
+/// The task leaves its pause, and may be paused again in the same epoch: that pause is shown by a separate label.
 /// The name of the label stays known.
 pub(super) async fn end_pause<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
     tx.execute(

@@ -1,6 +1,6 @@
 //! The figures of the whole fleet, for its metrics.
 //!
-//! Only rows that are not over are counted, each kind through an index of its own, so that the time does not grow
+//! Only rows that are not over are counted, each kind through its own index, so that the time does not grow
 //! with the number of ended tasks. Subqueries are counted, not asked for existence: see `migrations/postgres/0017_running.sql`.
 
 use std::time::Duration;

@@ -21,7 +21,7 @@ pub(super) fn state_of(result: Option<String>) -> Result<EffectState, Failure> {
 
 /// Marks effects as over that were begun and not finished: a label of an earlier epoch, which the labels since
 /// have replaced; after the end was reported, whatever is left; and a second look at an end that nobody looks at
-/// again, since the item has a later task or the end is old. A writer that stood still and finishes one
+/// again, since the item has a later task or the end is old. A writer that was stalled and finishes one
 /// after all records its own result.
 pub(super) async fn close_intents<D: Dialect>(
     tx: &mut Db<D>,

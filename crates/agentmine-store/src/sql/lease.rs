@@ -44,7 +44,7 @@ impl<D: Dialect> LeaseStore for SqlStore<D> {
         nonce: Uuid,
         lease: Duration,
     ) -> Result<Option<Claim>, StoreError> {
-        // Each attempt is asked for by a person, so their number is not limited.
+        // Each attempt is requested by a person, so their number is not limited.
         const NO_LIMIT: u32 = i32::MAX.unsigned_abs();
         self.run("claim_of_person", || async {
             self.claim_by(CLAIM_OF_PERSON, task, worker, (nonce, lease, NO_LIMIT))

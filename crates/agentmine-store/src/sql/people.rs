@@ -126,7 +126,7 @@ pub(super) async fn locked<D: Dialect>(
     row.map(Task::try_from).transpose()
 }
 
-/// The number of the session that a worker of ours runs.
+/// The number of the session that a worker of AgentMine runs.
 pub(super) async fn working<D: Dialect>(
     tx: &mut Db<D>,
     task: TaskId,

@@ -1,7 +1,7 @@
 //! Ends of tasks that are not yet reported, and which process reports them.
 //!
 //! A report is claimed in the task's row for a limited time. Two processes can therefore write the same report
-//! only if the first one stood still for longer than that; the tracker then removes what is there twice.
+//! only if the first one was stalled for longer than that; the tracker then removes what is there twice.
 //!
 //! Effects are counted where `EXISTS` would do: a count is looked up for each row, by the key of the effects, while
 //! Postgres makes `EXISTS` a join, for which it may read all effects that there ever were.

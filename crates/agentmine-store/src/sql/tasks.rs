@@ -283,7 +283,7 @@ async fn skip_delay<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Fa
     Ok(waits.is_some())
 }
 
-/// The statement that lists tasks by these. Each has an index of its own: no listing reads tasks that it does not show.
+/// The statement that lists tasks by these. Each has its own index: no listing reads tasks that it does not show.
 fn listing(by_status: bool, by_assignee: bool) -> &'static str {
     match (by_status, by_assignee) {
         (false, false) => {

@@ -109,7 +109,7 @@ impl Editor {
     }
 
     /// Limits replies to `bytes`, as JSON. Content that is longer is cut between lines, and a note says what is
-    /// left out and how to see it.
+    /// omitted and how to see it.
     #[must_use]
     pub fn with_max_reply(mut self, bytes: usize) -> Self {
         self.max_reply = bytes;

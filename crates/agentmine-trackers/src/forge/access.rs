@@ -2,7 +2,7 @@
 
 use crate::error::TrackerError;
 
-/// Repositories that are asked for at most.
+/// Repositories that are requested at most.
 pub(crate) const MOST_ASKED: usize = 20;
 
 /// Whether a token names its scopes, and has none of these.

@@ -26,7 +26,7 @@ const OVERHEAD: usize = 640;
 /// A packed body larger than this is not kept: it would drive out too many others.
 const MAX_BODY: usize = MAX_BYTES / 4 - OVERHEAD;
 
-/// The headers that are read of a reply with 200; others come with each 304 anew.
+/// The headers that are read of a reply with 200; others come with each 304 again.
 const KEPT: [HeaderName; 2] = [header::LINK, HeaderName::from_static("x-oauth-scopes")];
 
 /// Replies by address.

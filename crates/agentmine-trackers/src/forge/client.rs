@@ -31,7 +31,7 @@ const MAX_PAGES: usize = 200;
 
 /// Pages of a list that are read by [`Client::each_page`].
 const MOST_PAGES: usize = 5_000;
-/// Pages of a hundred rows that are asked for by their number. GitLab refuses an offset above 50,000 rows.
+/// Pages of a hundred rows that are requested by their number. GitLab refuses an offset above 50,000 rows.
 const MOST_NUMBERED: usize = 500;
 
 /// The client. One for each tracker.
@@ -241,7 +241,7 @@ impl Client {
         self.transport.end_of(url).await
     }
 
-    /// All pages of a list; `what` names it in errors. Each page has a budget of its own.
+    /// All pages of a list; `what` names it in errors. Each page has its own budget.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         first: Url,
@@ -467,7 +467,7 @@ impl<'a> Order<'a> {
         Ok(Some(url))
     }
 
-    /// Goes on with a page.
+    /// Continues with a page.
     fn go_on(&mut self, client: &Client, next: Option<Url>) -> Result<(), TrackerError> {
         let next = next.map(|url| client.transport.at_own_origin(url));
         self.next = next.transpose()?;

@@ -33,7 +33,7 @@ impl<T> Clone for Page<T> {
     }
 }
 
-/// A list that is asked for.
+/// A list that is requested.
 #[derive(Debug)]
 pub(crate) struct KeptList<'a> {
     /// The address of its first page.

@@ -1,7 +1,7 @@
-//! The one comment of ours that carries a marker, on any forge.
+//! AgentMine's one comment that carries a marker, on any forge.
 //!
 //! Guaranteed: it is created once and then edited. A create whose outcome is unknown is looked up before it is
-//! sent again, and of several comments with the same marker the first one stays. That of a former account of ours which
+//! sent again, and of several comments with the same marker the first one stays. That of a former account of AgentMine which
 //! may not be edited stays as it is, and there is another one. A comment that several tasks share keeps the text of the
 //! newest one. Accepted: forges have no conditional edit, so an older task that looks before a newer one writes, and writes
 //! after it, replaces its text until the newer one's next edit.
@@ -110,7 +110,7 @@ async fn remove(
     }
 }
 
-/// The comments of ours with the marker, the first one first.
+/// The comments of AgentMine with the marker, the first one first.
 async fn marked(
     thread: &impl CommentThread,
     marker: &Marker,

@@ -61,7 +61,7 @@ pub(super) struct Remaining(Mutex<HashMap<(Bucket, Holder), Left>>);
 type Left = (i64, DateTime<Utc>);
 
 impl Remaining {
-    /// Takes note of what a reply says of a holder's window, and returns the lowest of all whose windows have not begun anew.
+    /// Takes note of what a reply says of a holder's window, and returns the lowest of all whose windows have not begun again.
     pub(super) fn lowest(
         &self,
         holder: Holder,

@@ -1,4 +1,4 @@
-//! The one issue of ours that carries a marker, on any forge.
+//! AgentMine's one issue that carries a marker, on any forge.
 //!
 //! Guaranteed: it is opened once. A request to open it whose outcome is unknown is looked up before it is sent again, and of
 //! several with the same marker the first one counts. Whoever calls lets nobody else open one meanwhile.
@@ -21,7 +21,7 @@ pub(crate) enum OpenedIssue {
 /// The issues of one repository.
 #[async_trait]
 pub(crate) trait IssueList: Sync {
-    /// The number of the first issue of ours with the marker.
+    /// The number of the first issue of AgentMine with the marker.
     async fn find(&self, marker: &str) -> Result<Option<u64>, TrackerError>;
     async fn open(&self, budget: &Budget<'_>) -> Result<OpenedIssue, TrackerError>;
 }

@@ -1,6 +1,6 @@
 //! Our own account, which may be renamed while the process runs.
 //!
-//! Guaranteed: it is asked for again once an hour, and learned from what was just written. Until then a rename is not
+//! Guaranteed: it is requested again once an hour, and learned from what was just written. Until then a rename is not
 //! noticed. A name that the account had before is not taken for ours: another account may have it now.
 
 use std::fmt::Debug;
@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::error::TrackerError;
 
-/// How long it is used before it is asked for again.
+/// How long it is used before it is requested again.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// The account, and when it was asked for.
+/// The account, and when it was requested.
 #[derive(Debug)]
 pub(crate) struct OwnAccount<T>(Mutex<Option<(Instant, T)>>);
 

@@ -1,8 +1,8 @@
 //! Rate limits: what a refused reply says of them, and until when this process then sends nothing.
 //!
 //! `Retry-After` counts first (a number or a date), then the reset of an exhausted window, else a
-//! minute. Each installation of a GitHub App has limits of its own ("Rate limits for GitHub Apps"), and so has a part of
-//! an API with a window of its own (GitHub's search). An exhausted window closes that gate alone. Any other limit closes
+//! minute. Each installation of a GitHub App has its own limits ("Rate limits for GitHub Apps"), and so has a part of
+//! an API with its own window (GitHub's search). An exhausted window closes that gate alone. Any other limit closes
 //! all gates of its holder: GitHub's secondary limits are shared by REST and GraphQL. GitHub does not say whether they
 //! hold for other installations of the App too, so each of these learns of it by one refused request at most, which
 //! closes its own gates. Gates are not shared between processes: each learns of a limit by its own refused request.
@@ -114,7 +114,7 @@ impl LimitRules {
         })
     }
 
-    /// When the window begins anew, if the server says so.
+    /// When the window begins again, if the server says so.
     fn reset(&self, headers: &HeaderMap, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         // It is a time by the server's clock, and so is its `Date`.
         let here = date(headers, header::DATE).unwrap_or(now).timestamp();

@@ -14,7 +14,7 @@ use crate::error::TrackerError;
 
 /// Characters of a refusal that are shown.
 const SHOWN: usize = 300;
-/// Bytes of a refusal that is no JSON that are looked at.
+/// Bytes of a refusal that is no JSON that are checked.
 const PLAIN: usize = 1200;
 /// Items of a list, or fields, of a refusal that are shown.
 const ITEMS: usize = 8;

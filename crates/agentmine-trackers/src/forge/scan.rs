@@ -31,7 +31,7 @@ pub(crate) struct Trigger {
 }
 
 impl Trigger {
-    /// The request of an item that carries the label.
+    /// The request of an item that has the label.
     pub(crate) fn request(found: Option<Self>) -> LabelRequest {
         match found {
             Some(Self { id, requested }) => LabelRequest::By {
@@ -43,7 +43,7 @@ impl Trigger {
     }
 }
 
-/// An item of a list that carries the label.
+/// An item of a list that has the label.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Labelled<'a> {
     pub(crate) item: &'a ItemRef,
@@ -73,7 +73,7 @@ pub(crate) enum Change {
 #[derive(Debug, Default)]
 pub(crate) struct Triggers(Mutex<HashMap<(String, String), Known>>);
 
-/// A trigger, and when the item had last changed when it was asked for.
+/// A trigger, and when the item had last changed when it was requested.
 #[derive(Debug)]
 struct Known {
     updated_at: DateTime<Utc>,
@@ -81,7 +81,7 @@ struct Known {
 }
 
 impl Triggers {
-    /// The trigger of an item that has not changed since it was asked for.
+    /// The trigger of an item that has not changed since it was requested.
     pub(crate) fn known(&self, seen: &Labelled<'_>) -> Option<Trigger> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = known.get(&key(seen))?;
@@ -252,7 +252,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Reports what cannot be read, and goes on.
+    /// Reports what cannot be read, and continues.
     pub(crate) fn leave_out(&mut self, what: &str, error: TrackerError) {
         self.faults.begin(what, &error);
         self.first_error.get_or_insert(error);
@@ -269,7 +269,7 @@ impl<'a> Found<'a> {
     }
 
     /// Whether the server has failed so often in a row that it should be asked whether it works at all. Begins to
-    /// count anew.
+    /// count again.
     pub(crate) fn doubts_the_server(&mut self) -> bool {
         let doubts = self.unavailable_in_a_row >= SUSPICIOUS;
         if doubts {
@@ -290,7 +290,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Whether an error may still be that of what was asked for, and not of the whole server: a limit, which may be that of one
+/// Whether an error may still be that of what was requested, and not of the whole server: a limit, which may be that of one
 /// installation, and of a server that does not answer, so many in a row as `silent` counts.
 pub(crate) fn may_concern_one(error: &TrackerError, silent: &mut u32) -> bool {
     match error {
@@ -303,7 +303,7 @@ pub(crate) fn may_concern_one(error: &TrackerError, silent: &mut u32) -> bool {
     }
 }
 
-/// Whether an error concerns what was asked for and nothing else.
+/// Whether an error concerns what was requested and nothing else.
 pub(crate) fn concerns_one(error: &TrackerError) -> bool {
     match error {
         TrackerError::NotFound { .. }

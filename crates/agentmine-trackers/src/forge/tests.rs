@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{Blame, TrackerKind};
 use agentmine_runtime::config::Secret;
-use agentmine_runtime::permit::{BootInstant, Permit, PermitKeeper};
+use agentmine_runtime::permit::{BootInstant, Permit, PermitGrant};
 use chrono::{TimeDelta, Utc};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
@@ -191,12 +191,12 @@ async fn nothing_is_written_once_the_permit_has_lapsed() {
 #[tokio::test]
 async fn a_permit_is_checked_again_before_each_try() {
     let server = MockServer::start().await;
-    let keeper = PermitKeeper::new(BootInstant::now(), Duration::from_secs(600));
-    let (body, permit) = (json!({}), keeper.permit());
-    let keeper = std::sync::Mutex::new(Some(keeper));
+    let grant = PermitGrant::new(BootInstant::now(), Duration::from_secs(600));
+    let (body, permit) = (json!({}), grant.permit());
+    let grant = std::sync::Mutex::new(Some(grant));
     // The lease is lost while the server answers.
     let answer = move |_: &wiremock::Request| {
-        keeper.lock().unwrap().take();
+        grant.lock().unwrap().take();
         ResponseTemplate::new(500)
     };
     let notes = Mock::given(path("/api/v4/notes"));

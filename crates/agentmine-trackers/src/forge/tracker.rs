@@ -2,7 +2,7 @@
 
 /// Implements `Tracker` for an adapter with the methods in the braces, and all those that only pass a call on to its
 /// `api` (the endpoints) and `scan` (the candidates). Its `who` says who may start work, and its `dashboards` whether
-/// issues of ours are kept. The names of types are those that the adapter's file imports.
+/// issues of AgentMine are kept. The names of types are those that the adapter's file imports.
 macro_rules! forge_tracker {
     ($adapter:ident { $($own:tt)* }) => {
         #[async_trait]

@@ -38,7 +38,7 @@ pub(crate) struct Dialect {
     pub(crate) credentials_hint: String,
     /// How rate limits are announced.
     pub(crate) limits: LimitRules,
-    /// Path prefixes below the base that have a rate limit of their own.
+    /// Path prefixes below the base that have their own rate limit.
     pub(crate) own_buckets: &'static [&'static str],
     /// A certificate authority that is trusted in addition to the system's.
     pub(crate) authority: Option<Authority>,

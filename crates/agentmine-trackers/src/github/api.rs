@@ -1,6 +1,6 @@
 //! GitHub's REST API: the client, addresses, repositories by id, and who we are.
 //!
-//! Guaranteed: repositories are told apart by their numeric id. A rename changes nothing, and a new
+//! Guaranteed: repositories are distinguished by their numeric id. A rename changes nothing, and a new
 //! repository under an old name is not taken for the old one.
 
 use std::collections::HashMap;
@@ -178,7 +178,7 @@ impl Api {
         own.map(|(path, _)| path.clone()).collect()
     }
 
-    /// The same, asked for anew.
+    /// The same, asked for again.
     pub(super) async fn repo_now(&self, path: &str) -> Result<Repo, TrackerError> {
         let url = self.repo_url(path, &[])?;
         let reply = self.client.get(url).await?;
@@ -193,7 +193,7 @@ impl Api {
         self.know(repo.full_name.clone(), repo);
     }
 
-    /// The same, at a path that it was asked for by.
+    /// The same, at a path that it was requested by.
     pub(super) fn know(&self, path: String, repo: Repo) {
         let mut repos = self.repos.lock().unwrap_or_else(PoisonError::into_inner);
         repos.insert(path, (Instant::now(), repo));

@@ -31,7 +31,7 @@ use crate::forge::{Authorize, Holder, Purpose, Renewal, RequestLimits, Section};
 const SPARE: TimeDelta = TimeDelta::minutes(10);
 /// How long a failed try to replace the token of git waits for the next one.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
-/// An App that was uninstalled and installed anew has another installation, which is looked up once.
+/// An App that was uninstalled and installed again has another installation, which is looked up once.
 const TRIES_OF_INSTALLATION: u32 = 2;
 
 /// The App with its key, and the tokens that are in use.
@@ -111,7 +111,7 @@ impl App {
         })
     }
 
-    /// The login name under which the App writes, asked for anew.
+    /// The login name under which the App writes, asked for again.
     pub(super) async fn login(&self) -> Result<String, TrackerError> {
         let app: AppAnswer = self.client.ask(Method::GET, &["app"], None).await?;
         Ok(format!("{}[bot]", app.slug))
@@ -186,7 +186,7 @@ impl App {
         }
     }
 
-    /// The token of a scope, minted anew if it expires soon.
+    /// The token of a scope, minted again if it expires soon.
     async fn token(&self, scope: Scope, state: &mut State) -> Result<Secret, TrackerError> {
         if let Some(minted) = state.tokens.get(&scope)
             && minted.until - Utc::now() > SPARE

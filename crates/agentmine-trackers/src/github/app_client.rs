@@ -1,6 +1,6 @@
 //! What a GitHub App asks as itself, with a token that its key signs, and the end of a token that it was given.
 //!
-//! While GitHub limits the App itself, nothing is asked for as the App; the tokens that it has go on to work.
+//! While GitHub limits the App itself, nothing is requested as the App; the tokens that it has keep working.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -136,7 +136,7 @@ impl Scan {
         found.oldest_first()
     }
 
-    /// Whether an item carries the label now, and since which event.
+    /// Whether an item has the label now, and since which event.
     pub(super) async fn label_request(
         &self,
         api: &Api,
@@ -227,7 +227,7 @@ impl Scan {
     }
 
     /// The newest changes of the label by number, out of the newest events of the repository, if the triggers of
-    /// several items are unknown: one request instead of one for each. What is not among them is asked for by itself.
+    /// several items are unknown: one request instead of one for each. What is not among them is requested by itself.
     async fn recent_events(
         &self,
         api: &Api,
@@ -345,7 +345,7 @@ pub(super) fn named_repositories(owner: &str) -> String {
     format!("repositories of {owner}")
 }
 
-/// What a scan keeps of an item that carries the label.
+/// What a scan keeps of an item that has the label.
 #[derive(Debug)]
 pub(super) struct Asking {
     id: u64,

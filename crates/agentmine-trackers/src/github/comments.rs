@@ -1,4 +1,4 @@
-//! Comments, and the one comment of ours that carries a marker.
+//! Comments, and AgentMine's one comment that carries a marker.
 
 use agentmine_domain::{ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;

@@ -1,4 +1,4 @@
-//! The issue of ours that shows the tasks of a repository.
+//! The issue of AgentMine that shows the tasks of a repository.
 //!
 //! It is looked for among all issues: the filter by creator finds none of an App on some servers.
 

@@ -67,7 +67,7 @@ impl Api {
         }
         let issue: Issue = reply.ok(&item.to_string())?.json()?;
         let item = match issue.is_elsewhere(&item.repo_path) {
-            // Perhaps the repository was renamed since it was asked for.
+            // Perhaps the repository was renamed since it was requested.
             true => {
                 self.forget(&item.repo_path);
                 self.current(&item).await?
@@ -108,7 +108,7 @@ impl Api {
         if !issue.is_elsewhere(&item.repo_path) {
             return Ok(issue);
         }
-        // Perhaps the repository was renamed since it was asked for.
+        // Perhaps the repository was renamed since it was requested.
         self.forget(&item.repo_path);
         if issue.is_elsewhere(&self.current(item).await?.repo_path) {
             return Err(TrackerError::NotFound {

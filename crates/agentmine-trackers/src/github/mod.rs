@@ -147,7 +147,7 @@ forge_tracker! { GitHubTracker {
     }
 
     async fn login(&self) -> Result<String, TrackerError> {
-        // Asked anew each time: a token that was revoked since is noticed.
+        // Asked again each time: a token that was revoked since is noticed.
         self.api.ask_login().await
     }
 

@@ -1,4 +1,4 @@
-//! The repositories of organizations: listed again at intervals, so that a new one is found and a removed one is left out.
+//! The repositories of organizations: listed again at intervals, so that a new one is found and a removed one is omitted.
 //!
 //! A token sees what its user sees. An App sees the repositories of its installation in the organization, which may be
 //! fewer. Left out are repositories that cannot be worked on: archived and disabled ones, and those without issues,
@@ -76,7 +76,7 @@ impl Api {
             first,
             what: &what,
             of: organization,
-            // The address does not say whose installation is asked for.
+            // The address does not say whose installation is requested.
             within: of_app.then(|| own.join("/")),
         };
         let repos = |reply: &Reply| {
@@ -147,7 +147,7 @@ impl Organizations {
             .any(|name| name.eq_ignore_ascii_case(owner))
     }
 
-    /// The paths of their repositories, listed anew where that is due. An organization that cannot be listed stops no
+    /// The paths of their repositories, listed again where that is due. An organization that cannot be listed stops no
     /// other one.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The ids of many repositories of one owner, by the list of its repositories instead of one request each.
 //!
-//! Where the owner is a user, or the list is refused, they are asked for one by one.
+//! Where the owner is a user, or the list is refused, they are requested one by one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

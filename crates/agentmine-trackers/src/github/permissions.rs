@@ -15,7 +15,7 @@ pub(super) const WRITE: Permissions = &[
     ("metadata", "read"),
     ("pull_requests", "write"),
 ];
-/// What shows checks, each with a token of its own: an installation need not allow all of them, and work goes on without.
+/// What shows checks, each with its own token: an installation need not allow all of them, and work continues without.
 const CHECK_RUNS: Permissions = &[("checks", "read"), ("metadata", "read")];
 const STATUSES: Permissions = &[("metadata", "read"), ("statuses", "read")];
 const JOBS: Permissions = &[("actions", "read"), ("metadata", "read")];

@@ -524,7 +524,7 @@ async fn what_was_read_before_the_search_is_limited_is_used() {
     );
 }
 
-/// 403, 404, 5xx, broken JSON and a list that is none, each in a repository of its own beside a sound one.
+/// 403, 404, 5xx, broken JSON and a list that is none, each in its own repository beside a sound one.
 #[tokio::test]
 async fn one_repositorys_fault_stops_no_others_scan_and_is_reported_until_it_ends() {
     let server = with_repo().await;

@@ -1,6 +1,6 @@
 //! Who may start work, and who changed an item's title or text.
 //!
-//! Only GraphQL says who edited a text. Its answer is read as hostile: what it leaves out counts as an edit by
+//! Only GraphQL says who edited a text. Its answer is read as hostile: what it omits counts as an edit by
 //! somebody unknown.
 
 use agentmine_domain::ItemRef;

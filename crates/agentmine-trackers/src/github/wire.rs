@@ -84,7 +84,7 @@ impl Issue {
         self.labels.iter().any(|own| same_label(own.name(), label))
     }
 
-    /// Whether it is open and carries the label.
+    /// Whether it is open and has the label.
     pub(super) fn asks_by(&self, label: &str) -> bool {
         self.state == "open" && self.has_label(label)
     }
@@ -176,7 +176,7 @@ pub(super) struct Pull {
     pub(super) merged_at: Option<serde::de::IgnoredAny>,
     pub(super) head: PullRef,
     pub(super) base: BaseRef,
-    /// Of one that was asked for alone; absent while GitHub finds out.
+    /// Of one that was requested alone; absent while GitHub finds out.
     pub(super) mergeable: Option<bool>,
     /// In lists.
     pub(super) updated_at: Option<DateTime<Utc>>,
@@ -191,7 +191,7 @@ pub(super) struct PullRef {
     pub(super) repo: Option<RepoId>,
 }
 
-/// Where it goes: its repository is the one that was asked for.
+/// Where it goes: its repository is the one that was requested.
 #[derive(Debug, Deserialize)]
 pub(super) struct BaseRef {
     #[serde(rename = "ref")]

@@ -3,7 +3,7 @@
 //! A group is listed with two requests, one for issues and one for merge requests, whatever the number of its
 //! projects. Configured projects of one namespace are listed together in the same way, as far as the token may
 //! see the group, and otherwise one by one. A list of all items that the token may see is never asked for: on a
-//! public server strangers could fill it. Events of labels exist per item only, and are asked for once for each
+//! public server strangers could fill it. Events of labels exist per item only, and are requested once for each
 //! change of an item.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -29,7 +29,7 @@ use crate::people::Requested;
 const ID_TTL: Duration = Duration::from_secs(3600);
 /// Unknown triggers that one list asks for in a scan.
 const MOST_TRIGGERS: usize = 500;
-/// Triggers that are asked for at the same time.
+/// Triggers that are requested at the same time.
 const AT_ONCE: usize = 8;
 /// Items of a list that a server may fail to show in a scan before the list counts as not read.
 const MOST_FAILED: usize = 3;
@@ -121,7 +121,7 @@ impl Scan {
         found.oldest_first()
     }
 
-    /// Whether an item carries the label now, and since which event.
+    /// Whether an item has the label now, and since which event.
     pub(super) async fn label_request(
         &self,
         api: &Api,
@@ -237,7 +237,7 @@ impl Scan {
         self.dated(api, kind, items, label).await
     }
 
-    /// The items whose trigger is known, or can be asked for in this scan: each costs a request. Projects take turns, so
+    /// The items whose trigger is known, or can be requested in this scan: each costs a request. Projects take turns, so
     /// that one with many items delays no other; what is left is found by the next scans.
     async fn dated(
         &self,

@@ -16,7 +16,7 @@ use super::api::Api;
 use crate::error::TrackerError;
 use crate::rounds::Checks;
 
-/// States of what goes on, or waits for something else than a person.
+/// States of what continues, or waits for something else than a person.
 const PENDING: [&str; 7] = [
     "created",
     "waiting_for_resource",
@@ -41,7 +41,7 @@ struct Status {
 
 /// Child pipelines may have children of their own, and these none.
 const DEEPEST: usize = 2;
-/// Pipelines whose children are looked at, for one commit.
+/// Pipelines whose children are checked, for one commit.
 const MOST_PIPELINES: usize = 20;
 
 #[derive(Debug, Deserialize)]
@@ -80,7 +80,7 @@ struct Bridge {
 #[derive(Debug, Deserialize)]
 struct Child {
     id: u64,
-    /// A pipeline of another project is none of ours.
+    /// A pipeline of another project does not count.
     project_id: u64,
     status: String,
 }
@@ -283,7 +283,7 @@ impl Api {
     }
 }
 
-/// The newest of each name: the list has the jobs of all pipelines of the commit, so also of those that were started anew.
+/// The newest of each name: the list has the jobs of all pipelines of the commit, so also of those that were started again.
 fn newest_of_each(mut statuses: Vec<Status>) -> Vec<Status> {
     statuses.sort_by_key(|status| std::cmp::Reverse(status.id));
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! The issue of ours that shows the tasks of a project.
+//! The issue of AgentMine that shows the tasks of a project.
 
 use agentmine_domain::ItemRef;
 use agentmine_domain::markdown::without_quick_actions;

@@ -1,11 +1,11 @@
 //! Lists of labelled items, kept as what a scan needs of them.
 //!
-//! After a whole list only what changed since is asked for, whatever its labels are now, until the list is [`WHOLE_LIST`]
+//! After a whole list only what changed since is requested, whatever its labels are now, until the list is [`WHOLE_LIST`]
 //! old: what was deleted or moved away is not among the changes. A page is read, and forgotten but for what is kept,
-//! before the next one is asked for.
+//! before the next one is requested.
 //!
-//! Pages are asked for by keyset where GitLab has it (the issues of a project, since 18.3): items that leave the list
-//! meanwhile make it skip none, and it has no limit. A server that does not know keyset pages ignores the wish, and one
+//! Pages are requested by keyset where GitLab has it (the issues of a project, since 18.3): items that leave the list
+//! meanwhile make it skip none, and it has no limit. A server that does not know keyset pages ignores the request, and one
 //! that refuses it is asked by offset. By offset GitLab serves 50,000 rows; what comes beyond is left to later scans.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,12 +24,12 @@ use super::wire::Item;
 use crate::error::TrackerError;
 use crate::forge::{Extent, Reply};
 
-/// How long only the changes of a list are asked for.
+/// How long only the changes of a list are requested.
 const WHOLE_LIST: Duration = Duration::from_secs(3600);
-/// How far the server's clock may be behind ours. Changes are asked for again for so long.
+/// How far the server's clock may be behind ours. Changes are requested again for so long.
 pub(super) const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);
 
-/// What a scan keeps of an item that carries the label.
+/// What a scan keeps of an item that has the label.
 #[derive(Debug)]
 pub(super) struct Asking {
     pub(super) id: u64,
@@ -100,7 +100,7 @@ impl Projects<'_> {
 /// A list as it was when it was last asked for.
 #[derive(Debug, Clone)]
 struct Kept {
-    /// When all of it was asked for.
+    /// When all of it was requested.
     whole_at: Instant,
     /// When its changes were, by the server's clock.
     read_at: DateTime<Utc>,
@@ -125,7 +125,7 @@ impl Kept {
     }
 }
 
-/// How pages are asked for.
+/// How pages are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pages {
     Keyset,

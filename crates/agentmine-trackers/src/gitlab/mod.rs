@@ -1,7 +1,7 @@
 //! GitLab over REST, from 16.7 and without paid features: wire types and endpoints over `crate::forge`.
 //!
 //! Guaranteed: a write is either idempotent or looked up before it is sent again, and is sent only while its
-//! permit holds; no text of ours runs as a quick action; confidential issues and internal notes are not read, since
+//! permit holds; no text of AgentMine runs as a quick action; confidential issues and internal notes are not read, since
 //! a merge request is more public than they are.
 
 mod access;
@@ -135,7 +135,7 @@ forge_tracker! { GitLabTracker {
     }
 
     async fn login(&self) -> Result<String, TrackerError> {
-        // Asked anew each time: a token that was revoked since is noticed.
+        // Asked again each time: a token that was revoked since is noticed.
         Ok(self.api.ask_user().await?.username)
     }
 

@@ -17,7 +17,7 @@ use super::lists::{CLOCK_SKEW, whole_seconds};
 use crate::error::TrackerError;
 use crate::forge::{Reply, concerns_one, may_concern_one};
 
-/// So few projects of a group are looked at without its lists.
+/// So few projects of a group are checked without its lists.
 const FEW: usize = 2;
 
 /// When it was asked last what is new.

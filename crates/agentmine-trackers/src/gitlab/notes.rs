@@ -1,7 +1,7 @@
-//! Comments, and the one comment of ours that carries a marker.
+//! Comments, and AgentMine's one comment that carries a marker.
 //!
 //! Guaranteed: internal notes are never read, since what we write about them is more public than they are; no
-//! text of ours runs as a quick action.
+//! text of AgentMine runs as a quick action.
 
 use agentmine_domain::markdown::without_quick_actions;
 use agentmine_domain::{ItemKind, ItemRef};

@@ -1,6 +1,6 @@
 //! The open merge requests that the bot opened: one list for all projects, and one more for each of its former accounts.
 //!
-//! As long as it fits on one page, the whole is asked for each time. A longer list is asked for its changes, and as a
+//! As long as it fits on one page, the whole is requested each time. A longer list is asked for its changes, and as a
 //! whole again once it is [`WHOLE_LIST`] old: what was deleted is not among the changes.
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ use crate::error::TrackerError;
 use crate::forge::{Extent, Reply};
 use crate::rounds::{OpenPull, OpenPulls};
 
-/// How long only the changes are asked for.
+/// How long only the changes are requested.
 const WHOLE_LIST: Duration = Duration::from_secs(600);
 
 /// A merge request of a list.

@@ -236,7 +236,7 @@ async fn the_newest_event_of_the_label_decides() {
         let found = match request.unwrap() {
             LabelRequest::By { trigger, .. } => Some(trigger),
             LabelRequest::Unknown => None,
-            LabelRequest::Absent => panic!("it carries the label"),
+            LabelRequest::Absent => panic!("it has the label"),
         };
         assert_eq!(found.as_deref(), expected);
     }
@@ -366,7 +366,7 @@ async fn changes_are_asked_for_by_the_servers_clock() {
     assert_eq!(since(&server).await, ["2026-01-01T09:55:00Z"; 2]);
 }
 
-/// The times since when changes were asked for.
+/// The times since when changes were requested.
 async fn since(server: &MockServer) -> Vec<String> {
     let requests = server.received_requests().await.unwrap();
     let since = requests.iter().flat_map(|it| it.url.query_pairs());
@@ -414,7 +414,7 @@ async fn what_is_new_in_a_group_is_asked_for_by_the_servers_clock() {
         let news = tracker.with_news(places.clone()).await.unwrap();
         assert_eq!(news.len(), expected);
     }
-    // The first list is asked for by our clock: nothing is known of the server's.
+    // The first list is requested by our clock: nothing is known of the server's.
     assert_eq!(since(&server).await[2..], ["2026-01-01T09:55:00Z"; 2]);
 }
 
@@ -539,7 +539,7 @@ fn merge_request(id: u64) -> Value {
     })
 }
 
-/// An expired project token is replaced by one with a user of its own.
+/// An expired project token is replaced by one with its own user.
 #[tokio::test]
 async fn the_open_merge_requests_of_former_accounts_are_ours_too() {
     let server = with_me().await;
@@ -563,7 +563,7 @@ async fn the_open_merge_requests_of_former_accounts_are_ours_too() {
     assert_eq!(numbers, [1, 2]);
 }
 
-/// A pipeline that a person started anew leaves the jobs of the one before in the list.
+/// A pipeline that a person started again leaves the jobs of the one before in the list.
 #[tokio::test]
 async fn of_the_jobs_of_a_name_the_newest_counts() {
     let server = with_me().await;
@@ -629,7 +629,7 @@ async fn an_item_that_the_server_cannot_show_keeps_no_other_one_from_its_task() 
     assert_eq!(numbers, [8]);
 }
 
-/// Tokens of a project or a group have accounts of their own; such a one is ours where the token is.
+/// Tokens of a project or a group have their own accounts; such a one is ours where the token is.
 #[tokio::test]
 async fn accounts_of_programs_are_known_by_field_and_name_and_our_own_is_ours() {
     let server = MockServer::start().await;

@@ -36,7 +36,7 @@ struct MemberOf<'a> {
 
 impl MemberOf<'_> {
     /// The highest level that the person has, inherited ones included. A list, since the answer about one member
-    /// does not tell a stranger from a group that the token does not see.
+    /// does not distinguish a stranger from a group that the token does not see.
     async fn level(&self, mut url: Url, what: &str) -> Result<Option<u64>, TrackerError> {
         let Some(id) = self.person.id else {
             return Ok(None);
@@ -152,7 +152,7 @@ impl Api {
         url.query_pairs_mut().append_pair("per_page", "100");
         let mut events = Vec::new();
         let what = item.to_string();
-        // The cache would be filled with what is asked for once.
+        // The cache would be filled with what is requested once.
         let take = |reply: &Reply| {
             let page = reply.json::<Vec<Value>>()?;
             events.extend(self.client.fitting::<LabelEvent>(page, &what));

@@ -3,7 +3,7 @@
 //! An issue's number is in its front matter or at the start of the file's name; a file without one gets
 //! a number once, kept in the ledger. The trigger of a task is a digest of the file's name, its text
 //! below the front matter, and how often the label was removed: an unchanged file asks for work once,
-//! and a label that is added again asks anew.
+//! and a label that is added again is a new request.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub(super) struct Given {
 #[derive(Debug)]
 pub(super) struct Single {
     pub(super) file: PathBuf,
-    /// Makes each run a task of its own.
+    /// Makes each run a separate task.
     nonce: String,
     labels: Mutex<Overlay>,
 }

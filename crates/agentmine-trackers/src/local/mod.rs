@@ -120,7 +120,7 @@ impl LocalTracker {
         })))
     }
 
-    /// Why files in the folder of issues cannot be read, one line each. Such a file is left out.
+    /// Why files in the folder of issues cannot be read, one line each. Such a file is skipped.
     ///
     /// # Errors
     /// If the folder itself cannot be read.
@@ -340,7 +340,7 @@ impl Tracker for LocalTracker {
         HOST
     }
 
-    /// All local trackers share a host: the repository tells them apart, and the number says whether a
+    /// All local trackers share a host: the repository distinguishes them, and the number says whether a
     /// tracker of a single file is meant.
     fn serves(&self, item: &ItemRef) -> bool {
         let inner = &self.0;

@@ -48,7 +48,7 @@ pub(super) fn comments(folder: &Path) -> Result<Vec<Comment>, TrackerError> {
         .collect())
 }
 
-/// Writes the one comment of ours with this marker.
+/// Writes AgentMine's one comment with this marker.
 pub(super) fn upsert(
     _locked: &Locked<'_>,
     folder: &Path,

@@ -45,7 +45,7 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
     if let Some(addr) = http {
         return super::http::serve(context, addr).await;
     }
-    // On a thread of its own, with its own runtime: a read of stdin that is blocked must not keep the program.
+    // On its own thread, with its own runtime: a read of stdin that is blocked must not keep the program.
     let serving = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -136,7 +136,7 @@ impl Setup {
         Err(Failure::new(Exit::NotFound, message).hint(hint).into())
     }
 
-    /// The faults because of which a server is left out.
+    /// The faults because of which a server is skipped.
     pub(super) fn faults_of(&self, name: &str) -> Vec<&ConfigFault> {
         let faults = self.loaded.faults.iter();
         faults

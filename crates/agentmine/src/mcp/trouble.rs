@@ -93,7 +93,7 @@ impl Servers {
         })
     }
 
-    /// Reports on stderr which servers are not running, and what is left out of the offers of the others.
+    /// Reports on stderr which servers are not running, and what is omitted from the offers of the others.
     /// Returns the exit code: the result is shown, but is incomplete.
     pub(super) async fn report_absent(&self) -> Exit {
         let mut exit = Exit::Done;
@@ -152,7 +152,7 @@ fn ending(text: &str) -> String {
     last.collect::<Vec<_>>().join("\n")
 }
 
-/// Reports on stderr what is left out of the offers.
+/// Reports on stderr what is omitted from the offers.
 pub(super) fn report_left_out(catalog: &Catalog) {
     for (name, offer) in &catalog.servers {
         for left_out in &offer.left_out {

@@ -79,7 +79,7 @@ async fn tracker_of(
 ) -> Result<(Arc<dyn Tracker>, PathBuf)> {
     match task.home() {
         TaskHome::People => {
-            // Each attempt is asked for by hand, so none is the last.
+            // Each attempt is requested by hand, so none is the last.
             config.consumer.max_attempts = i32::MAX.unsigned_abs();
             let (item, title) = (task.item.clone(), task.title.clone());
             let body = task.card.description.clone();

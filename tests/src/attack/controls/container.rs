@@ -24,7 +24,7 @@ const PROFILE: &[&str] = &[
     "--env=TMPDIR=/tmp",
 ];
 
-/// Carries attacks out in containers that a process of its own starts, which plays the worker.
+/// Carries attacks out in containers that a separate process starts, which plays the worker.
 pub(super) async fn demonstrate(
     program: &Path,
     attacks: &[Attack],

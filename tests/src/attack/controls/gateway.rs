@@ -8,7 +8,7 @@ use crate::attack::cell::Cell;
 use crate::attack::entry::{Act, Attack};
 use crate::attack::finding::Claim;
 
-/// Carries attacks out in a process of its own, which plays the worker.
+/// Carries attacks out in its own process, which plays the worker.
 pub(super) async fn demonstrate(
     program: &Path,
     attacks: &[Attack],

@@ -1,6 +1,6 @@
 //! Jails of `bwrap` alone that lack a control, and processes without a jail, whose editor opens any file.
 //!
-//! They run as a user of their own, whom nobody else is; root alone can become one. Attacks that need a right on the
+//! They run as a separate user, whom nobody else is; root alone can become one. Attacks that need a right on the
 //! machine itself run as root, with that one capability. All have limits, so that nothing but their folder comes to harm.
 
 use std::os::fd::AsRawFd as _;
@@ -75,7 +75,7 @@ const FIRST_USER: u32 = 0x4000_0000;
 /// Whose process it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Rights {
-    /// A user of its own.
+    /// A separate user.
     None,
     /// Whoever runs the suite, as a rule the machine's root.
     Root,

@@ -6,7 +6,7 @@ CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWPID = 0x20000, 0x10000000, 0x
 @without("bubblewrap; filter of system calls and capabilities; !--uid !--gid --uid 0 --gid 0 --cap-add CAP_SYS_ADMIN")
 @undemonstrated("landlock: without a user namespace the kernel asks for a capability, which no user without rights has")
 def mount_tmpfs():
-    """Mounts a file system of its own over a system folder"""
+    """Mounts a separate file system over a system folder"""
     call(165, b"none", b"/usr", b"tmpfs", 0, None)
     success("a file system is mounted on /usr")
 

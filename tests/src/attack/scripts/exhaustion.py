@@ -122,15 +122,15 @@ def take_memory_while_the_guest_stands_still():
     time.sleep(0.5)
     # For the first process of a namespace the signal has no effect.
     if open("/proc/%d/stat" % guest).read().rsplit(")", 1)[1].split()[0] != "T":
-        blocked("the guest goes on")
+        blocked("the guest continues")
     try:
         held = [bytearray(b"x" * (1 << 20)) for _ in range(900)]
-        sys.stdout.write("\nATTACK success %d MB while the guest stood still\n" % len(held))
+        sys.stdout.write("\nATTACK success %d MB while the guest was stalled\n" % len(held))
         sys.stdout.flush()
     finally:
         os.kill(guest, signal.SIGCONT)
     time.sleep(1)
-    success("%d MB while the guest stood still" % len(held))
+    success("%d MB while the guest was stalled" % len(held))
 
 @limit(60)
 @ruins

@@ -263,8 +263,8 @@ def write_shared_memory():
 def find_shared_memory():
     """Looks for System V shared memory and queues of the machine"""
     found = []
-    # By number, and by place in the kernel's list: MSG_STAT and SHM_STAT. Places are used in turns, so the last one is asked
-    # for: MSG_INFO and SHM_INFO.
+    # By number, and by place in the kernel's list: MSG_STAT and SHM_STAT. Places are used in turns, so the last one is
+    # requested: MSG_INFO and SHM_INFO.
     last = max(call(control, 0, command, ctypes.create_string_buffer(256)) for control, command in [(71, 12), (31, 14)])
     for at in range(max(64, last + 1)):
         for control, command in [(71, 2), (71, 11), (31, 2), (31, 13)]:

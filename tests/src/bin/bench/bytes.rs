@@ -112,7 +112,7 @@ async fn measure(
     pushed(&clock, sandbox, pushes).await
 }
 
-/// The medians of the bare side and of ours, in turns. The first round warms the caches.
+/// The medians without and with AgentMine, in turns. The first round warms the caches.
 async fn pair<B, O>(
     rounds: u32,
     clock: &Clock,

@@ -228,7 +228,7 @@ fn calls() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// So that no new tool is left out.
+/// So that no new tool is omitted.
 async fn all_reads_are_measured(client: &Client) -> anyhow::Result<()> {
     let calls = calls();
     for tool in client.list_all_tools().await? {

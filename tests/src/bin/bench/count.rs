@@ -42,7 +42,7 @@ impl Counter {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .context("strace does not start. hint: install it, or leave out --count")?;
+            .context("strace does not start. hint: install it, or omit --count")?;
         let stderr = strace.stderr.take().context("no stderr")?;
         let mut lines = BufReader::new(stderr).lines();
         let mut attached = 0;
@@ -61,7 +61,7 @@ impl Counter {
     /// What was counted until now.
     pub(crate) async fn end(mut self) -> anyhow::Result<Counts> {
         let pid = self.strace.id().context("strace has ended")?;
-        // SAFETY: `kill` takes two numbers and touches no memory of ours.
+        // SAFETY: `kill` takes two numbers and touches no memory of this program.
         let sent = unsafe { libc::kill(pid.cast_signed(), libc::SIGINT) };
         ensure!(sent == 0, "strace has ended by itself");
         timeout(PATIENCE, self.strace.wait()).await??;

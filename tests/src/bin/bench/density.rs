@@ -2,7 +2,7 @@
 //!
 //! Each task runs the cycle of `step` (a no-op command, a new file of 2 KB, an edit of it, a view of it), ten steps in
 //! all, and is then committed, pushed, measured, and reported. The repository has no check, so nothing is to be run on a
-//! fresh clone, unless one is asked for: then each task takes a second sandbox and clone. Forge, git server and model, which
+//! fresh clone, unless one is requested: then each task takes a second sandbox and clone. Forge, git server and model, which
 //! answers at once, run on the same machine; their CPU time is shown apart.
 
 use std::io::Write as _;

@@ -193,7 +193,7 @@ pub(crate) async fn start_consumer(config: &Path, token: &str) -> anyhow::Result
 
 /// Drains the consumer: running tasks are returned to the queue, and their sandboxes removed.
 pub(crate) async fn end(consumer: &mut Child, pid: u32) -> anyhow::Result<()> {
-    // SAFETY: `kill` takes two numbers and touches no memory of ours.
+    // SAFETY: `kill` takes two numbers and touches no memory of this program.
     let sent = unsafe { libc::kill(i32::try_from(pid)?, libc::SIGTERM) };
     ensure!(sent == 0, "the consumer has ended by itself");
     timeout(PATIENCE, consumer.wait())

@@ -1,6 +1,6 @@
 //! What a scan of many repositories costs: requests, those that count toward the rate limit, time, and memory.
 //!
-//! The tracker alone runs in a process of its own. It asks what a producer asks: for the open pull requests and
+//! The tracker alone runs in its own process. It asks what a producer asks: for the open pull requests and
 //! the items with the request label in each scan, for the items that say that they are worked on
 //! a lease after its start and every ten leases, and for commands in comments every 15 seconds, here in all repositories.
 //! The memory is that of the real program ([`program`]).
@@ -53,7 +53,7 @@ pub(crate) struct Size {
     /// Milliseconds before each answer
     #[arg(long, default_value_t = 50)]
     wait: u64,
-    /// Items that are labelled anew before the last scan
+    /// Items that are labelled again before the last scan
     #[arg(long, default_value_t = 10)]
     changes: u64,
     /// Fail if a goal is missed
@@ -269,7 +269,7 @@ pub(crate) async fn process(kind: Kind, api: Url, ids: &[u64]) -> Result<()> {
     };
     let labels = Labels::default();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
-    // The producer's store knows where there are pull requests of ours.
+    // The producer's store knows where there are pull requests of AgentMine.
     let place = |(id, path): (&u64, &String)| ItemRef {
         tracker: match kind {
             Kind::Github => TrackerKind::GitHub,

@@ -249,7 +249,7 @@ async fn guards(how: &How, seeds: std::ops::Range<u64>) -> anyhow::Result<bool> 
     Ok(all)
 }
 
-/// Leaves out parts of the list as long as the seed still fails: halves first, then smaller parts.
+/// Omits parts of the list as long as the seed still fails: halves first, then smaller parts.
 async fn shrink(how: &How, seed: u64, tries: usize) -> anyhow::Result<()> {
     let mut services = Services::start(how.store, how.sandbox).await?;
     let mut fails = async |numbers: Option<Vec<usize>>| {

@@ -45,7 +45,7 @@ pub(super) async fn judge(
     if task.state != TaskState::Ended(EndState::Done) {
         return Ok(());
     }
-    // The model gives each reply for the number of replies before it, so the newest request tells how many
+    // The model gives each reply for the number of replies before it, so the newest request shows how many
     // there must be.
     let replies = entries
         .iter()

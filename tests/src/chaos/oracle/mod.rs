@@ -281,7 +281,7 @@ fn judge_writes(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
     }
 }
 
-/// The item carries the label of its newest task's end, and no other of ours.
+/// The item has the label of its newest task's end, and no other label of AgentMine.
 fn judge_labels(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
     let labels = Labels::default();
     let right = match TaskLabel::of(task.state) {

@@ -65,7 +65,7 @@ pub(super) fn page(inner: &Inner, ask: &Ask, mut found: Vec<(&Repo, &Issue)>) ->
     Answer::page_of(inner, ask, found, shape)
 }
 
-/// The same of the issues of a project, whose pages may be asked for by keyset: what comes after the last row of the page
+/// The same of the issues of a project, whose pages may be requested by keyset: what comes after the last row of the page
 /// before, wherever that is now.
 pub(super) fn page_by(
     inner: &Inner,

@@ -1,4 +1,4 @@
-//! New clones from a mirror: several sessions, each with a gateway of its own, over one folder of mirrors.
+//! New clones from a mirror: several sessions, each with its own gateway, over one folder of mirrors.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ impl Machine {
         serve(&gateway).await
     }
 
-    /// Clones in a session of its own.
+    /// Clones in its own session.
     async fn clone(&self, world: &World, name: &str, options: &str) -> PathBuf {
         let url = self.session(world.target.clone()).await;
         let command = format!("clone -q {options}{url} {name}");
@@ -265,7 +265,11 @@ async fn a_damaged_mirror_costs_no_clone() {
         machine.filled().await;
         let before = world.forge_fetches();
         machine.clone(&world, &format!("{name}-again"), "").await;
-        assert_eq!(world.forge_fetches(), before, "{name}: it was fetched anew");
+        assert_eq!(
+            world.forge_fetches(),
+            before,
+            "{name}: it was fetched again"
+        );
     }
 }
 

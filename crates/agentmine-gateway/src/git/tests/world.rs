@@ -61,7 +61,7 @@ impl PushFence for Lost {
     }
 }
 
-/// The fence of a session that stood still after the store's answer, until its lease had ended.
+/// The fence of a session that was stalled after the store's answer, until its lease had ended.
 pub(super) struct StoodStill;
 
 #[async_trait::async_trait]

@@ -44,7 +44,7 @@ fn connect(gateway: &Gateway) -> DuplexStream {
     near
 }
 
-/// Sends bytes on a connection of their own and returns what comes back, to the end of the connection or until
+/// Sends bytes on their own connection and returns what comes back, to the end of the connection or until
 /// nothing comes any more.
 async fn send(gateway: &Gateway, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = connect(gateway);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-/// Set in the process that has namespaces of its own.
+/// Set in the process that has its own namespaces.
 const INSIDE: &str = "AGENTMINE_TEST_OWN_NETWORK";
 const PORTS: [u16; 4] = [80, 443, 22, 8080];
 /// Of the internet's end of the veth, where its name server is.
@@ -209,7 +209,7 @@ fn record(address: IpAddr, kind: u16) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Runs `test` in a network of its own.
+/// Runs `test` in its own network.
 pub(super) fn in_its_own_network<F>(test: impl FnOnce(Arc<Network>) -> F)
 where
     F: Future<Output = ()>,

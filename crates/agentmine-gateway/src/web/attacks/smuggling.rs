@@ -160,7 +160,7 @@ fn unclear() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Each request goes to the host that it was checked for, on a connection of its own: whatever the two ends
+/// Each request goes to the host that it was checked for, on its own connection: whatever the two ends
 /// think of its length, a server never gets two.
 #[test]
 fn a_server_gets_one_request_on_a_connection() {
@@ -170,7 +170,7 @@ fn a_server_gets_one_request_on_a_connection() {
         let gateway = only(&["good.example"]);
         for (what, bytes) in unclear() {
             let answer = send(&gateway, &bytes).await;
-            // Everything after a whole request is a request of its own, and not for a proxy.
+            // Everything after a whole request is a separate request, and not for a proxy.
             for line in answer.lines().filter(|line| line.starts_with("HTTP/1.")) {
                 assert!(
                     [200, 400, 403, 502].contains(&status(line)),

@@ -63,7 +63,7 @@ pub(super) fn options(url: &str) -> Result<SqliteConnectOptions, StoreError> {
 }
 
 /// sqlx takes no lock of its own on SQLite, so all migrations run in one write transaction. Foreign keys are
-/// off for that connection meanwhile, as a migration that makes a table anew needs. Where no migration is missing,
+/// off for that connection meanwhile, as a migration that makes a table again needs. Where no migration is missing,
 /// nothing is locked and nothing is checked: every command opens the file, beside processes that write to it.
 async fn migrate(pool: &SqlitePool) -> Result<(), Failure> {
     let mut connection = pool.acquire().await?;

@@ -10,7 +10,7 @@ use super::api::{Call, Input};
 use crate::cycle::Act;
 use crate::fleet::image;
 
-/// What an agent is asked for. The model decides, so it does not matter.
+/// The prompt of an agent. The model decides, so it does not matter.
 const PROMPT: &str = "Do the task.";
 /// A model of which codex knows that it can apply patches.
 const CODEX_MODEL: &str = "gpt-5.5";

@@ -1,7 +1,7 @@
 //! AgentMine beside agents of others, in one run: the same scripted model, which answers at once, plays the same steps
 //! to each, in its own API and with its own tools. So all time is the agent's own.
 //!
-//! Each task is a process of its own, as these agents work: of AgentMine it is `agentmine run`, which also clones,
+//! Each task is a separate process, as these agents work: of AgentMine it is `agentmine run`, which also clones,
 //! checkpoints, commits, pushes and verifies. The tasks of an agent share a home folder; the first one, which fills it,
 //! is not measured. Every edit is looked for afterwards.
 

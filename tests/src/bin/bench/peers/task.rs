@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Of what a failed agent printed, this much is shown.
 const SHOWN: usize = 300;
 
-/// What is looked at. Reading memory disturbs the rest.
+/// What is checked. Reading memory disturbs the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     Nothing,
@@ -106,7 +106,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Ok(pid) = self.pid() {
-            // SAFETY: `kill` takes two numbers and touches no memory of ours. The leader is not reaped, so its number,
+            // SAFETY: `kill` takes two numbers and touches no memory of this program. The leader is not reaped, so its number,
             // which is also the group's, is not another's.
             unsafe { libc::kill(-pid, libc::SIGKILL) };
         }

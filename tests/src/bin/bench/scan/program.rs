@@ -1,4 +1,4 @@
-//! The memory of the real `producer` while it scans: a process of its own, with its database and its broker.
+//! The memory of the real `producer` while it scans: a separate process, with its database and its broker.
 //!
 //! All hours are quiet hours, so that every task waits: no label moves, and no look at a repository for its capacity adds
 //! requests. It looks for commands as always, and at the lists of its pull requests, but begins no rounds on them.
