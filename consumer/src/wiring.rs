@@ -31,7 +31,7 @@ pub struct ConsumerArgs {
     /// Keep waiting for tasks until stopped (the default)
     #[arg(long)]
     pub continuous: bool,
-    /// Another job than working
+    /// Run this command instead of working
     #[command(subcommand)]
     pub command: Option<ConsumerCommand>,
 }

@@ -181,7 +181,7 @@ fn describe() {
     );
     describe_gauge!(
         "agentmine_effects_unfinished",
-        "Writes to trackers that were begun and are not known to have happened. From the store."
+        "Writes to trackers that began and whose outcome is unknown. From the store."
     );
     describe_gauge!(
         "agentmine_effects_unfinished_oldest_seconds",

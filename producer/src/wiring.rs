@@ -32,7 +32,7 @@ pub struct ProducerArgs {
     /// Scan every `producer.interval_seconds` until stopped (the default)
     #[arg(long)]
     pub continuous: bool,
-    /// Another job than scanning
+    /// Run this command instead of scanning
     #[command(subcommand)]
     pub command: Option<ProducerCommand>,
 }

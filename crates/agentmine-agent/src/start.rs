@@ -31,7 +31,7 @@ pub struct Project {
     /// What was omitted from the set-up, and why.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Checks of the agent's definition of done, beside those of the project. They are never guessed.
+    /// Checks of the agent's definition of done, in addition to those of the project. They are never guessed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<DoneCheck>,
 }

@@ -26,13 +26,13 @@ pub struct QueueGet {}
 pub struct QueueStatus {
     /// The tasks that are not over, by priority, highest first.
     pub priorities: Vec<PriorityDepth>,
-    /// Slots of workers that have something to do.
+    /// Slots of workers that have work.
     pub demand: u64,
     /// Wake-ups that are due and not published.
     pub unpublished: BacklogView,
     /// Ends that are not reported to the tracker.
     pub unreported: BacklogView,
-    /// Writes to trackers that were begun and are not known to have happened.
+    /// Writes to trackers that began and whose outcome is unknown.
     pub unfinished_effects: BacklogView,
     /// The broker's own counts; null where there is no broker.
     pub broker: Option<BrokerStatus>,
@@ -72,9 +72,9 @@ pub struct PriorityDepth {
     pub running: u64,
     /// Tasks that wait for a person.
     pub paused: u64,
-    /// Tasks that wait for the turn of their repository, or for what their item waits for.
+    /// Tasks that wait for their repository's turn, or whose item is blocked.
     pub waiting: u64,
-    /// How long the task that is due has waited that has waited longest; 0 if there is none.
+    /// How long the oldest due task has waited, in seconds; 0 if there is none.
     pub oldest_due_seconds: u64,
 }
 

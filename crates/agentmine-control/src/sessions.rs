@@ -31,7 +31,7 @@ pub struct SessionList {
     /// How many sessions at most, newest first
     #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
     pub limit: Option<u32>,
-    /// Only sessions with a number below this one: the nextCursor of the answer before
+    /// Only sessions with a number below this one: the nextCursor of the previous answer
     pub cursor: Option<i64>,
 }
 
@@ -287,7 +287,7 @@ pub struct SessionLogs {
     /// The session's number
     #[serde(alias = "id")]
     pub session_id: i64,
-    /// Only steps after this one: the last seq of the answer before
+    /// Only steps after this one: the last seq of the previous answer
     pub after: Option<i64>,
     /// How many steps at most, oldest first
     #[schemars(extend("default" = 50, "minimum" = 1, "maximum" = 500))]
@@ -302,11 +302,11 @@ pub struct StepPage {
     pub session_id: i64,
     /// Whether the session has not ended, so that steps may follow.
     pub running: bool,
-    /// The steps, oldest first. A client outside of the fleet records none.
+    /// The steps, oldest first. A client outside the fleet records none.
     pub steps: Vec<StepView>,
     /// Whether there are more steps already.
     pub more: bool,
-    /// What the model has written of its next reply, while it writes; null else. It is recorded for those who follow: from
+    /// The part of its next reply that the model has written so far; otherwise null. It is recorded while somebody follows: from
     /// the first call of session_logs on, until some seconds after the last one.
     pub reply: Option<String>,
 }

@@ -21,14 +21,14 @@ pub struct TaskView {
     pub description: String,
     /// open, in_progress, done, failed or cancelled.
     pub status: String,
-    /// What the status leaves open: what the worker does, `paused`, or `partial` for a partial result.
+    /// Details of the status: the worker's phase, `paused`, or `partial` for a partial result.
     pub detail: Option<String>,
     /// low, medium, high or critical.
     pub priority: String,
     /// task, feature, bug or refactor.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who is to work on it, by name.
+    /// The name of the person or client who works on it.
     pub assignee: Option<String>,
     /// ai or human.
     pub assignee_type: String,
@@ -38,7 +38,7 @@ pub struct TaskView {
     pub write_scope: Vec<String>,
     /// The branch with its result.
     pub branch: String,
-    /// The repository in which the fleet works on it; null for a task that is worked on where a person says.
+    /// The repository in which the fleet works on it; null for a task without a repository.
     pub repository: Option<String>,
     /// The item of the tracker, e.g. `owner/name#7`; null for a task of a person.
     pub item: Option<String>,
@@ -48,9 +48,9 @@ pub struct TaskView {
     pub reason: Option<String>,
     /// The web address of its pull request.
     pub pull_request_url: Option<String>,
-    /// How often it was begun.
+    /// How often it was started.
     pub attempt: u32,
-    /// Counts the changes by people. Give it to task_update to overwrite nobody's change.
+    /// Counts the changes by people. Pass it to task_update so that nobody else's change is overwritten.
     pub version: i64,
     /// When it was recorded.
     pub created_at: String,
@@ -117,7 +117,7 @@ pub struct TaskDetails {
     /// The task.
     #[serde(flatten)]
     pub task: TaskView,
-    /// The tasks that have to be done before.
+    /// The tasks that must be done first.
     pub depends_on: Vec<DependencyView>,
     /// Its sessions, newest first.
     pub sessions: Vec<SessionView>,

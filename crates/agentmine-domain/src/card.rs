@@ -63,7 +63,7 @@ pub struct TaskCard {
     pub kind: TaskType,
     /// What is to be done. Empty for a task of a tracker, whose item says it.
     pub description: String,
-    /// Who is to work on it, by name.
+    /// The name of the person or client who works on it.
     pub assignee: Option<String>,
     /// Whether that is a person.
     pub assignee_type: AssigneeType,

@@ -31,7 +31,7 @@ named!(
 );
 
 named!(
-    /// How sure it is. Where not all records fit, the surer ones go first.
+    /// How certain it is. Where not all records fit, the surer ones go first.
     Confidence, "confidence" {
         /// A guess.
         Low = "low",
@@ -108,7 +108,7 @@ pub struct MemoryEntry {
     pub category: String,
     /// One line.
     pub title: String,
-    /// What agents are given where the content does not fit. May be empty.
+    /// Used instead of the content if that does not fit. May be empty.
     pub summary: String,
     /// Markdown. May be empty.
     pub content: String,
@@ -118,9 +118,9 @@ pub struct MemoryEntry {
     pub tags: Vec<String>,
     /// Who recorded it.
     pub source: MemorySource,
-    /// How sure it is.
+    /// How certain it is.
     pub confidence: Confidence,
-    /// From then on agents are not given it. In whole milliseconds.
+    /// Agents do not receive it from then on. In whole milliseconds.
     pub expires_at: Option<DateTime<Utc>>,
 }
 

@@ -205,7 +205,7 @@ pub struct SweepReport {
 /// Which tasks to list.
 #[derive(Debug, Clone, Default)]
 pub struct TaskFilter {
-    /// Only tasks of this status.
+    /// Only tasks with this status.
     pub status: Option<PublicStatus>,
     /// Only tasks that are assigned to this name.
     pub assignee: Option<String>,
@@ -291,6 +291,6 @@ pub struct Figures {
     pub outbox: Backlog,
     /// Ends that are not reported to the tracker.
     pub unreported: Backlog,
-    /// Writes to trackers that were begun and are not known to have happened.
+    /// Writes to trackers that began and whose outcome is unknown.
     pub effects: Backlog,
 }

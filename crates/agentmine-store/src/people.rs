@@ -18,13 +18,13 @@ pub struct NewPersonTask {
     pub priority: Priority,
     /// What kind of work it is.
     pub kind: TaskType,
-    /// Who is to work on it, by name.
+    /// The name of the person or client who works on it.
     pub assignee: Option<String>,
     /// Whether that is a person.
     pub assignee_type: AssigneeType,
     /// The agent that works on it; `None`: the default one.
     pub agent: Option<String>,
-    /// The tasks that have to be done before.
+    /// The tasks that must be done first.
     pub depends_on: Vec<TaskNumber>,
     /// The files that it may change.
     pub write_scope: WriteScope,

@@ -33,10 +33,10 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Work on the issues of a local git repository, without any services
     Run(RunArgs),
-    /// Make, list, show and change tasks
+    /// Create, list, show and change tasks
     #[command(subcommand)]
     Task(TaskCommand),
-    /// List sessions, show their transcripts, and begin and end those of other clients
+    /// List sessions, show their transcripts, and begin and end sessions of other clients
     #[command(subcommand)]
     Session(SessionCommand),
     /// Start work on tasks, and manage the work trees of other clients
@@ -51,14 +51,14 @@ pub(crate) enum Command {
     /// List, show and validate the agents of a project
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Record what a project's people decided, and show what agents are given of it
+    /// Record decisions for a project, and show what agents receive of them
     Memory(MemoryArgs),
     /// Inspect and call MCP servers, and serve AgentMine's own tools
     Mcp(McpArgs),
     /// Check or show the configuration, or print its schema
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Check everything that a fleet needs, and say how to fix what is wrong
+    /// Check everything that a fleet needs, and show how to fix each fault
     Doctor(DoctorArgs),
     /// Watch queue, sessions, tokens and cost
     Top(TopArgs),

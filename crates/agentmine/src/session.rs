@@ -51,7 +51,7 @@ pub(crate) enum SessionCommand {
         #[arg(long)]
         full: bool,
     },
-    /// Begin a session of a client outside of the fleet; `worker run` does this too
+    /// Begin a session of a client outside the fleet; `worker run` does this too
     Start {
         /// The task's number or UUID
         task: String,
@@ -64,7 +64,7 @@ pub(crate) enum SessionCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// End a session of a client outside of the fleet
+    /// End a session of a client outside the fleet
     End {
         /// The session's number
         session: String,

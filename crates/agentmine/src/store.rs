@@ -19,7 +19,7 @@ pub(crate) enum StoreCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// Remove what is older than `store.retention` keeps; producers do this all the time
+    /// Remove what is older than `store.retention` keeps; producers do this continuously
     Prune {
         /// Only show what would be removed
         #[arg(long)]
@@ -27,7 +27,7 @@ pub(crate) enum StoreCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// After the database was restored to an earlier time: take all tasks from the workers of before
+    /// After the database was restored to an earlier time: take all tasks from their earlier workers
     Restored {
         #[command(flatten)]
         json: Json,

@@ -85,7 +85,7 @@ pub struct AgentQuery {
     /// How many agents at most, by name
     #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
     pub limit: Option<u32>,
-    /// Only agents with a name after this one: the nextCursor of the answer before
+    /// Only agents with a name after this one: the nextCursor of the previous answer
     pub cursor: Option<String>,
 }
 

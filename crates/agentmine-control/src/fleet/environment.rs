@@ -27,15 +27,15 @@ pub struct Environment {
     pub model: String,
     /// Where its commands run: docker, or local for the jail.
     pub sandbox: String,
-    /// The image; null in the jail, which has none.
+    /// The image; null in the jail, which uses none.
     pub image: Option<String>,
-    /// What can be reached beside the repository itself: none, listed or public.
+    /// What can be reached besides the repository itself: none, listed or public.
     pub network: String,
     /// The hosts that can be reached, if they are listed.
     pub allowed_domains: Vec<String>,
     /// When commands and the agent are stopped.
     pub limits: EnvironmentLimits,
-    /// Checks of the agent's definition of done, beside those of the project.
+    /// Checks of the agent's definition of done, in addition to those of the project.
     pub checks: Vec<String>,
     /// What does not apply, or could not be read, and why.
     pub notes: Vec<String>,

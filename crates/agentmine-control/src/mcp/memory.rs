@@ -20,7 +20,7 @@ const URI: &str = "project://memory";
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct MemoryListArgs {
-    /// Only records of this status
+    /// Only records with this status
     #[schemars(extend("enum" = ["draft", "active", "archived"]))]
     status: Option<String>,
     /// Only records of this category
@@ -30,7 +30,7 @@ struct MemoryListArgs {
     /// How many records at most, in the order of their ids
     #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
     limit: Option<u32>,
-    /// Only records after this id: the nextCursor of the answer before
+    /// Only records after this id: the nextCursor of the previous answer
     cursor: Option<String>,
 }
 
@@ -55,11 +55,11 @@ struct RecordView {
     category: String,
     /// One line.
     title: String,
-    /// What agents are given where the content does not fit.
+    /// Used instead of the content if that does not fit.
     summary: String,
     /// Markdown.
     content: String,
-    /// draft, active or archived. Agents are given active ones.
+    /// draft, active or archived. Agents receive active ones.
     status: String,
     /// For filters.
     tags: Vec<String>,
@@ -67,9 +67,9 @@ struct RecordView {
     source: String,
     /// low, medium or high.
     confidence: String,
-    /// From then on agents are not given it.
+    /// Agents do not receive it from then on.
     expires_at: Option<String>,
-    /// Counts its changes. Give it to memory_update to overwrite nobody's change.
+    /// Counts its changes. Pass it to memory_update so that nobody else's change is overwritten.
     version: i64,
     /// When it was added.
     created_at: String,
@@ -86,9 +86,9 @@ struct MemoryAddArgs {
     category: String,
     /// One line
     title: String,
-    /// What agents are given where the content does not fit
+    /// Used instead of the content if that does not fit
     summary: Option<String>,
-    /// Whether agents are given it: only active ones are
+    /// Whether agents receive it: only active records are given to them
     #[schemars(extend("enum" = ["draft", "active", "archived"]))]
     status: Option<String>,
     /// Markdown
@@ -98,10 +98,10 @@ struct MemoryAddArgs {
     /// Who records it: what a session proposes is a draft, which a person activates
     #[schemars(extend("enum" = ["human", "session"], "default" = "human"))]
     source: Option<String>,
-    /// How sure it is
+    /// How certain it is
     #[schemars(extend("enum" = ["low", "medium", "high"]))]
     confidence: Option<String>,
-    /// A date or a time, from which on agents are not given it; never for none
+    /// A date or a time from which on agents do not receive it; never for none
     expires: Option<String>,
 }
 
@@ -110,25 +110,25 @@ struct MemoryAddArgs {
 struct MemoryUpdateArgs {
     /// The record's id
     id: String,
-    /// The version that you saw. If somebody else has changed the record since, nothing is changed
+    /// The version that you saw. The change is refused if somebody else has changed the record since
     version: Option<i64>,
     /// What it is about
     category: Option<String>,
     /// One line
     title: Option<String>,
-    /// What agents are given where the content does not fit
+    /// Used instead of the content if that does not fit
     summary: Option<String>,
-    /// Whether agents are given it: only active ones are
+    /// Whether agents receive it: only active records are given to them
     #[schemars(extend("enum" = ["draft", "active", "archived"]))]
     status: Option<String>,
     /// Markdown
     content: Option<String>,
     /// For filters
     tags: Option<Vec<String>>,
-    /// How sure it is
+    /// How certain it is
     #[schemars(extend("enum" = ["low", "medium", "high"]))]
     confidence: Option<String>,
-    /// A date or a time, from which on agents are not given it; never for none
+    /// A date or a time from which on agents do not receive it; never for none
     expires: Option<String>,
 }
 
@@ -158,7 +158,7 @@ struct PreviewView {
     tokens: u64,
     /// The section of the prompt; empty if no record is given.
     text: String,
-    /// What became of each record, and why.
+    /// Whether each record is included, and why.
     records: Vec<Map<String, Value>>,
 }
 

@@ -92,7 +92,7 @@ pub struct MemoryChange {
 /// Fields that a new record need not have.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryFields {
-    /// What agents are given where the content does not fit.
+    /// Used instead of the content if that does not fit.
     pub summary: Option<String>,
     /// Markdown.
     pub content: Option<String>,
@@ -102,7 +102,7 @@ pub struct MemoryFields {
     pub tags: Option<Vec<String>>,
     /// `low`, `medium` or `high` (the default of a person's record).
     pub confidence: Option<String>,
-    /// A date or a time, from which on agents are not given it; `never` for none.
+    /// A date or a time from which on agents do not receive it; `never` for none.
     pub expires: Option<String>,
 }
 

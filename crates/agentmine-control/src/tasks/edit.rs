@@ -24,7 +24,7 @@ const STATUSES: &str = "open, in_progress, done, failed or cancelled";
 pub struct TaskCreate {
     /// The title, on one line
     pub title: String,
-    /// What is to be done, in Markdown
+    /// What to do, in Markdown
     pub description: Option<String>,
     /// How urgent it is
     #[schemars(extend("enum" = ["low", "medium", "high", "critical"], "default" = "medium"))]
@@ -33,7 +33,7 @@ pub struct TaskCreate {
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["task", "feature", "bug", "refactor"], "default" = "task"))]
     pub kind: Option<String>,
-    /// Who is to work on it, by name
+    /// The name of the person or client who works on it
     pub assignee: Option<String>,
     /// Whether a client (ai) or a person (human) works on it; no worker takes a task of a person
     #[schemars(extend("enum" = ["ai", "human"], "default" = "ai"))]
@@ -41,11 +41,11 @@ pub struct TaskCreate {
     /// The agent that works on it: one of agent_list
     #[schemars(extend("default" = "default"))]
     pub agent: Option<String>,
-    /// Numbers of the tasks that have to be done before
+    /// Numbers of the tasks that must be done first
     pub depends_on: Option<Vec<i64>>,
     /// Patterns of the files that it may change, from the top of the repository: `*` within a folder, `**` for any folders. A task waits while one with a common file is running
     pub write_scope: Option<Vec<String>>,
-    /// A repository that the fleet scans, as owner/name or by its address: the fleet works on the task as on an issue of it, and opens a pull request. Default: none; then the task is worked on where you say (worker_command)
+    /// A repository that the fleet scans, as owner/name or by its address: the fleet works on the task as on an issue of it, and opens a pull request. Default: none; then a client works on the task (worker_command)
     pub repository: Option<String>,
 }
 
@@ -124,13 +124,13 @@ pub struct TaskUpdate {
     /// The task's number
     #[serde(alias = "id")]
     pub task_id: i64,
-    /// The version that you saw. If somebody else has changed the task since, nothing is changed
+    /// The version that you saw. The change is refused if somebody else has changed the task since
     pub version: Option<i64>,
-    /// The title; of a task that you or another person made
+    /// The title; only of a task that a person created
     pub title: Option<String>,
-    /// What is to be done, in Markdown; of a task that you or another person made
+    /// What to do, in Markdown; only of a task that a person created
     pub description: Option<String>,
-    /// The status; of a task that you or another person made
+    /// The status; only of a task that a person created
     #[schemars(extend("enum" = ["open", "in_progress", "done", "failed", "cancelled"]))]
     pub status: Option<String>,
     /// How urgent it is
@@ -140,14 +140,14 @@ pub struct TaskUpdate {
     #[serde(rename = "type")]
     #[schemars(extend("enum" = ["task", "feature", "bug", "refactor"]))]
     pub kind: Option<String>,
-    /// Who is to work on it, by name; empty: nobody in particular
+    /// The name of the person or client who works on it; empty: nobody in particular
     pub assignee: Option<String>,
     /// Whether a client (ai) or a person (human) works on it; no worker takes a task of a person
     #[schemars(extend("enum" = ["ai", "human"]))]
     pub assignee_type: Option<String>,
     /// The agent that works on it: one of agent_list; empty: the default one
     pub agent: Option<String>,
-    /// Numbers of all the tasks that have to be done before
+    /// Numbers of all tasks that must be done first
     pub depends_on: Option<Vec<i64>>,
     /// Patterns of all the files that it may change
     pub write_scope: Option<Vec<String>>,

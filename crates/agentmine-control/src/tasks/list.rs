@@ -18,7 +18,7 @@ pub(crate) const MAX_LIMIT: u32 = 500;
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskList {
-    /// Only tasks of this status
+    /// Only tasks with this status
     #[schemars(extend("enum" = ["open", "in_progress", "done", "failed", "cancelled"]))]
     pub status: Option<String>,
     /// Only tasks that are assigned to this name
@@ -26,7 +26,7 @@ pub struct TaskList {
     /// How many tasks at most, newest first
     #[schemars(extend("default" = 20, "minimum" = 1, "maximum" = 500))]
     pub limit: Option<u32>,
-    /// Only tasks with a number below this one: the nextCursor of the answer before
+    /// Only tasks with a number below this one: the nextCursor of the previous answer
     pub cursor: Option<i64>,
 }
 

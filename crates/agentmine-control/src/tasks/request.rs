@@ -17,7 +17,7 @@ pub struct TaskRequest {
     /// The task's number
     #[serde(alias = "id")]
     pub task_id: i64,
-    /// Why, for people
+    /// The reason, shown to people
     pub reason: Option<String>,
 }
 

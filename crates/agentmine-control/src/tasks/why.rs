@@ -18,17 +18,17 @@ pub struct Why {
     /// The task's number; absent for an item that has no task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// The item, if it was requested by its name.
+    /// The item, if the request named it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
-    /// The task's status; for an item without a task held if its request starts no work, else no_task.
+    /// The task's status; for an item without a task, held if its request does not start work, else no_task.
     pub status: String,
     /// Whether somebody works on it now.
     pub is_worked_on: bool,
-    /// The reasons, the strongest first.
+    /// The reasons, the most important first.
     pub reasons: Vec<Reason>,
-    /// The agent, image, network and limits that it gets; null if it is over, or if no tracker could be asked about the
-    /// item.
+    /// The agent, image, network and limits that it gets; null if it is over, or if no tracker could be queried about
+    /// the item.
     pub environment: Option<Environment>,
 }
 
@@ -63,7 +63,7 @@ pub struct TaskWhy {
     /// The task's number
     #[serde(alias = "id")]
     pub task_id: Option<i64>,
-    /// Instead of it an item of a tracker, also one that has no task: owner/name#7, group/project!7, or its web address
+    /// Instead of a task, an item of a tracker, even one that has no task: owner/name#7, group/project!7, or its web address
     pub item: Option<String>,
 }
 

@@ -21,10 +21,10 @@ pub struct WorkerStart {
     /// The agent's name
     #[schemars(extend("default" = "default"))]
     pub agent: Option<String>,
-    /// The client. agentmine, the default of a task of the fleet, queues it for the fleet's workers; of any other task, whose default is claude-code, it returns the command that works on it in this project
+    /// The client. agentmine, the default of a task of the fleet, queues it for the fleet's workers; for any other task, whose default is claude-code, it returns the command that works on it in this project
     #[schemars(extend("enum" = ["agentmine", "claude-code", "codex", "gemini-cli"]))]
     pub client: Option<String>,
-    /// Whether the client's flag that approves everything is added, so that it runs without a terminal
+    /// Whether to add the client's flag that approves all actions, so that it runs without a terminal
     #[schemars(extend("default" = false))]
     pub auto: Option<bool>,
 }
@@ -33,7 +33,7 @@ pub struct WorkerStart {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerCommand {
-    /// A line for a POSIX shell that starts the client in its work tree; with the client agentmine, one that works on the task in this project, or that shows how far the fleet is.
+    /// A line for a POSIX shell that starts the client in its work tree; with the client agentmine, one that works on the task in this project, or that shows the fleet's progress.
     pub command: String,
     /// The client.
     pub client: String,

@@ -33,7 +33,7 @@ pub struct WorkerList {
 /// The workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct WorkerPage {
-    /// Whoever works on a task now, and the work trees of this repository.
+    /// Who works on a task now, and the work trees of this repository.
     pub workers: Vec<WorkerView>,
 }
 
@@ -124,7 +124,7 @@ pub async fn list(
 pub struct WorkerRemove {
     /// The task's number
     pub task_id: i64,
-    /// Whether it is removed although it has changes that are not committed, which are lost
+    /// Whether to remove it even if it has uncommitted changes, which are lost
     #[schemars(extend("default" = false))]
     pub force: Option<bool>,
 }

@@ -14,7 +14,7 @@ pub struct IssueToMrConversion {
     pub auto_draft: bool,
     /// Put the comments on the issue into one comment on the pull request.
     pub transfer_comments: bool,
-    /// Leave out the comments of bots there.
+    /// Skip comments by bots there.
     pub exclude_bot_comments: bool,
 }
 

@@ -113,7 +113,7 @@ pub struct Docker {
     /// File that ssh reads for a `ssh://` engine in place of the user's and the system's configuration (`ssh -F`;
     /// not in the specification).
     pub ssh_config: Option<PathBuf>,
-    /// Use an engine on another machine over `tcp://` without TLS: whoever can read or change that connection
+    /// Use an engine on another machine over `tcp://` without TLS: anybody who can read or change that connection
     /// controls that machine (not in the specification).
     pub accept_plain_tcp: bool,
     /// The image. `EXECUTOR_BASE_IMAGE` overrides.
@@ -129,8 +129,8 @@ pub struct Docker {
     pub pids_limit: i64,
     /// Timeout of one call of the engine's API, in seconds (spec 001 §8.2).
     pub api_timeout_seconds: u64,
-    /// Limits of each container, and of each local jail: there a cgroup holds those of CPU and memory where one
-    /// can be made; otherwise a warning names what holds them.
+    /// Limits of each container, and of each local jail: there a cgroup enforces those of CPU and memory where one
+    /// can be created; otherwise a warning names what enforces them.
     pub resources: Resources,
     /// Network policy.
     pub network: Network,
@@ -182,7 +182,7 @@ impl Default for Resources {
 /// The presets whose hosts the package managers in the sandbox know.
 pub const PRESETS: [&str; 7] = ["npm", "pypi", "crates", "go", "maven", "rubygems", "debian"];
 
-/// What a sandbox may reach through the gateway, its only way out.
+/// What a sandbox may reach through the gateway, its only connection.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Network {
@@ -230,9 +230,9 @@ pub struct RegistryCredential {
 pub struct PushPolicy {
     /// Size limit of one push, e.g. `512m`; at least `64k`.
     pub max_size: ByteSize,
-    /// Paths that a push may not change, such as `.github/workflows/**`. `*` stands for any characters of one name
-    /// and `**` for any number of folders, `?` for one character; a pattern without a slash applies in every folder, and
-    /// one that matches a folder applies to all that is in it. Upper and lower case are the same. Default: none; what
+    /// Paths that a push may not change, such as `.github/workflows/**`. `*` matches any characters of one name, `**`
+    /// any number of folders, and `?` one character; a pattern without a slash applies in every folder, and
+    /// one that matches a folder applies to all that is in it. Case is ignored. Default: none; what
     /// controls more than the program is listed first in the pull request.
     pub refuse_paths: Vec<String>,
     /// What looks like a secret and may be pushed nevertheless.
@@ -253,7 +253,7 @@ impl Default for PushPolicy {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AllowedSecret {
-    /// The rule, as the refusal of the push names it; `*` stands for every rule.
+    /// The rule, as the refusal of the push names it; `*` matches every rule.
     pub rule: String,
     /// Patterns of paths, as in `refuse_paths`, at least one; `**` matches every path.
     pub paths: Vec<String>,
@@ -318,8 +318,8 @@ pub struct LocalJail {
     pub read_only: Vec<PathBuf>,
     /// Refuse to run if bubblewrap does not work, instead of using the weaker jail.
     pub require_namespaces: bool,
-    /// Let a worker that runs as root start jails whose memory and processes no cgroup limits. A check
-    /// every 0.025 to 0.5 seconds then looks at what they use. Also lets it use
+    /// Let a worker that runs as root start jails whose memory and processes no cgroup limits. They are
+    /// then checked every 0.025 to 0.5 seconds. Also lets it use
     /// the jail without bubblewrap, in which commands can change the modes, times and attributes of the machine's
     /// files.
     pub accept_weaker_limits: bool,
@@ -361,12 +361,12 @@ pub struct Execution {
     /// rule is a program (`sudo`, `terraform*`), or a program and words that must be among its arguments in
     /// any order (`git push --force`). Before any other rule.
     pub denied_commands: Vec<String>,
-    /// Commands that need a person's agreement, in the same form. In the fleet nobody is there to ask: they
+    /// Commands that need a person's agreement, in the same form. In the fleet nobody is available to ask: they
     /// are refused, and the model is informed of the rule and of what to do instead.
     pub ask_commands: Vec<String>,
     /// Exceptions from `ask_commands`, in the same form: `terraform plan` runs though `terraform` would be
-    /// requested. The rule with more words decides, and `ask_commands` where both have as many. This is no
-    /// list of all that may run: what no rule matches runs. It makes no exception from `denied_commands`,
+    /// requested. The rule with more words decides, and `ask_commands` where both have as many. This is not a
+    /// list of everything that may run: commands that match no rule run. It makes no exception from `denied_commands`,
     /// because words match in any order, so that a denied command could be written like the exception.
     pub allowed_commands: Vec<String>,
 }

@@ -3,12 +3,12 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What is kept of tasks that are over. Their rows, with what made them and the sums of tokens and cost, are kept for
+/// What is kept of tasks that are over. Their rows, with their origin and the sums of tokens and cost, are kept for
 /// good.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetentionConfig {
-    /// Whether producers remove what is older.
+    /// Whether producers remove older data.
     pub enabled: bool,
     /// Hours for which checkpoints are kept that the end of a task left behind. Nobody resumes a task that is over.
     pub checkpoint_hours: u64,

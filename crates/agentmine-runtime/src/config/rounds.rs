@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct RoundsConfig {
     /// Whether producers begin rounds.
     pub enabled: bool,
-    /// Rounds on one pull request. After the last one AgentMine says what is still open, and stops.
+    /// Rounds on one pull request. After the last one AgentMine reports what is still open, and stops.
     pub max: u32,
     /// Seconds after the first request or failure in which others still belong to the same round.
     pub settle_seconds: u64,
@@ -29,8 +29,8 @@ pub enum BaseConflictRule {
     /// It merges the target branch into the pull request's branch. The default.
     #[default]
     Merge,
-    /// It rebases the pull request's branch onto the target branch, and replaces it by a forced push. Nothing of anybody else
-    /// is overwritten. Where others have pushed since the round began, or the forge refuses forced pushes, it merges.
+    /// It rebases the pull request's branch onto the target branch, and replaces it by a forced push. Nobody else's
+    /// work is overwritten. Where others have pushed since the round began, or the forge refuses forced pushes, it merges.
     Rebase,
 }
 
@@ -43,7 +43,7 @@ pub enum BranchRemovalRule {
     /// Once it was merged. The default.
     #[default]
     Merged,
-    /// Also when it was closed without being merged. Whoever reopens it needs the forge to restore the branch.
+    /// Also when it was closed without being merged. To reopen it, restore the branch on the forge first.
     Closed,
 }
 

@@ -51,7 +51,7 @@ pub struct Config {
     pub model: ModelConfig,
     /// The agent's limits and checks.
     pub agent: Agent,
-    /// What agents are given of a project's memory.
+    /// What agents receive of a project's memory.
     pub memory: Memory,
     /// The sandbox and the command tool (spec 001 §10).
     pub command_executor: CommandExecutor,
@@ -106,7 +106,7 @@ pub struct Producer {
     pub webhooks: Webhooks,
 }
 
-/// Webhooks: with them a label starts work at once, and not with the next scan. Each tracker has its own secret.
+/// Webhooks: with them a label starts work at once instead of with the next scan. Each tracker has its own secret.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Webhooks {
@@ -142,11 +142,11 @@ pub struct Consumer {
     pub heartbeat_seconds: u64,
     /// Seconds without a successful heartbeat until the sandbox is paused and effects stop.
     pub heartbeat_loss_seconds: u64,
-    /// Seconds between two looks at the item of a running task. A person withdraws the work by closing the
+    /// Seconds between two checks of the item of a running task. A person withdraws the work by closing the
     /// item, removing its labels or unassigning the bot.
     pub item_check_seconds: u64,
-    /// Seconds for which an item must not be found before it counts as deleted, where the tracker does not say that it was:
-    /// a tracker may lose sight of a repository for minutes.
+    /// Seconds for which an item must not be found before it counts as deleted, where the tracker does not report a
+    /// deletion: a tracker may not find a repository for some minutes.
     pub item_gone_seconds: u64,
     /// Seconds between two edits of the progress comment while a session works.
     pub progress_seconds: u64,
@@ -154,12 +154,12 @@ pub struct Consumer {
     pub sweep_seconds: u64,
     /// Seconds without a wake-up until a queued task gets another one.
     pub wakeup_after_seconds: u64,
-    /// Seconds that running tasks have to end after SIGTERM before they are given back.
+    /// Seconds that running tasks have to end after SIGTERM before they are returned to the queue.
     pub drain_seconds: u64,
     /// Sandboxes that are started ahead, of `command_executor.docker.base_image` and with its limits, so that a task
     /// with that image starts faster. Each takes its memory and its disk space before a task needs it. 0: none.
     pub warm_sandboxes: usize,
-    /// While this file exists, processes on this machine take no new task; sessions at work continue to their end. Checked
+    /// While this file exists, processes on this machine take no new tasks; running sessions continue to their end. Checked
     /// every second. Without it, nothing is checked.
     pub pause_file: Option<PathBuf>,
     /// Copies of repositories on this machine, from which new clones are served.
@@ -255,7 +255,7 @@ pub struct StoreConfig {
     /// Who changes the schema: `run` makes each process apply the missing migrations when it starts; `wait` makes
     /// it wait until `producer migrate` has done so, and needs no right to change the schema. Postgres only.
     pub migrations: Migrations,
-    /// For how long the producer keeps what belongs to tasks that are over.
+    /// How long the producer keeps data of tasks that are over.
     pub retention: RetentionConfig,
 }
 
@@ -320,8 +320,8 @@ pub struct ModelConfig {
     /// Tries of one call, including the first. A call whose replies break off ends after these.
     pub max_tries: u32,
     /// How long a call is tried while the API cannot be reached, is overloaded or is loading (connect errors,
-    /// 429, 5xx), in seconds, even if that takes more than `max_tries`. After that the task is given back
-    /// without counting the attempt.
+    /// 429, 5xx), in seconds, even if that takes more than `max_tries`. After that the task is returned to
+    /// the queue without counting the attempt.
     pub retry_seconds: u64,
     /// How often a call that still waits for the first part of a reply is reported, in seconds.
     pub waiting_notice_seconds: u64,
@@ -391,8 +391,8 @@ pub struct Agent {
     pub git_user_name: String,
     /// Author email address of the commits.
     pub git_user_email: String,
-    /// Name whoever requested the work as co-author of each commit (`Co-authored-by:`), with the address that the forge
-    /// gives to accounts and that reaches nobody.
+    /// Name the person who requested the work as co-author of each commit (`Co-authored-by:`), with the forge's
+    /// no-reply address of the account.
     pub co_author_requester: bool,
 }
 
@@ -451,16 +451,16 @@ impl Default for Agent {
     }
 }
 
-/// What agents are given of a project's memory.
+/// What agents receive of a project's memory.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Memory {
     /// Give agents the active records of the project's memory, and let them propose more.
     pub enabled: bool,
-    /// Limit of what they are given, in estimated tokens.
+    /// Limit on what they receive, in estimated tokens.
     pub max_tokens: u64,
-    /// Records that the sessions of one task may propose as drafts, which agents are not given until a person activates
-    /// them; 0 for none.
+    /// Records that the sessions of one task may propose as drafts, which agents do not receive until a person
+    /// activates them; 0 for none.
     pub max_proposals: u32,
 }
 

@@ -28,8 +28,8 @@ pub struct Trackers {
     pub more: MoreTrackers,
 }
 
-/// Further servers, by their names. Their secrets may be written as `${NAME}`: the environment variable `NAME`, or what is
-/// in the file that `NAME_FILE` names.
+/// Further servers, by their names. Their secrets may be written as `${NAME}`: the environment variable `NAME`, or
+/// the content of the file that `NAME_FILE` names.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct MoreTrackers {
@@ -101,7 +101,7 @@ pub struct GitHub {
     pub ca_file: Option<PathBuf>,
     /// The secret of its webhooks; usually set by `GITHUB_WEBHOOK_SECRET`.
     pub webhook_secret: Option<Secret>,
-    /// Login names under which this fleet wrote before. Comments of theirs that carry the fleet's marker are its own.
+    /// Login names under which this fleet wrote before. Their comments that have the fleet's marker count as its own.
     pub former_logins: Vec<String>,
     /// Repositories to scan, as `owner/name`.
     pub repositories: Vec<String>,
@@ -112,7 +112,7 @@ pub struct GitHub {
     pub discovery_seconds: u64,
     /// Search qualifiers, instead of `repositories` or in addition, e.g. `org:acme`.
     pub query: Option<String>,
-    /// Whose label starts work, and whose comments are heard.
+    /// Whose label starts work, and whose comments are read.
     pub who_may_start: GitHubWhoMayStart,
     /// Keep one issue in each repository with tasks that shows what AgentMine works on, what waits, and why, and whose boxes
     /// start, retry and stop tasks.
@@ -152,7 +152,7 @@ pub struct GitHubApp {
     /// `GITHUB_APP_PRIVATE_KEY_FILE` names.
     #[serde(default)]
     pub key: Option<Secret>,
-    /// The id of its installation, if it has one. By default that of each repository's owner is looked up.
+    /// The id of its installation, if it has one. Default: the installation of each repository's owner.
     #[serde(default)]
     pub installation: Option<u64>,
 }
@@ -198,13 +198,13 @@ pub struct GitLab {
     pub webhook_signing_token: Option<Secret>,
     /// The secret token of its webhooks, which is sent in clear; usually set by `GITLAB_WEBHOOK_SECRET_TOKEN`.
     pub webhook_secret_token: Option<Secret>,
-    /// User names under which this fleet wrote before. Comments of theirs that carry the fleet's marker are its own.
+    /// User names under which this fleet wrote before. Their comments that have the fleet's marker count as its own.
     pub former_logins: Vec<String>,
     /// Projects to scan, as `group/project` or `group/subgroup/project`.
     pub projects: Vec<String>,
     /// Groups to scan, with all of their subgroups, as `group` or `group/subgroup`.
     pub groups: Vec<String>,
-    /// Whose label starts work, and whose comments are heard.
+    /// Whose label starts work, and whose comments are read.
     pub who_may_start: GitLabWhoMayStart,
     /// Keep one issue in each repository with tasks that shows what AgentMine works on, what waits, and why, and whose boxes
     /// start, retry and stop tasks.

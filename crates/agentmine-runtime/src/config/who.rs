@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Who may start work on GitHub: their label starts it, and only their comments are heard. A person is denied first,
+/// Who may start work on GitHub: their label starts it, and only their comments are read. A person is denied first,
 /// then allowed by name, by permission or by team. Bots are allowed by name alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -12,7 +12,7 @@ pub struct GitHubWhoMayStart {
     pub permission: GitHubPermission,
     /// Who may start work whatever their permission is.
     pub allow: GitHubPeople,
-    /// Who may not, whatever else holds.
+    /// Who may not, whatever else applies.
     pub deny: GitHubPeople,
 }
 
@@ -46,7 +46,7 @@ pub struct GitHubPeople {
     pub teams: Vec<String>,
 }
 
-/// Who may start work on GitLab: their label starts it, and only their comments are heard. A person is denied first,
+/// Who may start work on GitLab: their label starts it, and only their comments are read. A person is denied first,
 /// then allowed by name, by role or by group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -55,7 +55,7 @@ pub struct GitLabWhoMayStart {
     pub permission: GitLabRole,
     /// Who may start work whatever their role is.
     pub allow: GitLabPeople,
-    /// Who may not, whatever else holds.
+    /// Who may not, whatever else applies.
     pub deny: GitLabPeople,
 }
 

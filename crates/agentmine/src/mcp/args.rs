@@ -26,7 +26,7 @@ pub(crate) struct Which {
     /// The project whose .agentmine/mcp_config.json is read too [default: the current folder]
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) project: Option<PathBuf>,
-    /// Your own file [default: ~/.agentmine/mcp_config.json]
+    /// The operator's file [default: ~/.agentmine/mcp_config.json]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) mcp_config: Option<PathBuf>,
     /// How long a server may take to start; a first `npx` downloads
@@ -104,7 +104,7 @@ pub(crate) enum McpCommand {
         #[arg(long, value_name = "ADDRESS:PORT")]
         http: Option<std::net::SocketAddr>,
     },
-    /// Serve one of our own tools to any MCP client over stdin and stdout
+    /// Serve one of AgentMine's tools to any MCP client over stdin and stdout
     #[command(subcommand)]
     ServeTools(ServeTools),
 }
@@ -134,7 +134,7 @@ pub(crate) enum ServeTools {
         /// Another command to run only if the user agrees
         #[arg(long, value_name = "COMMAND")]
         ask: Vec<String>,
-        /// A command to run although the built-in lists refuse it or ask for it
+        /// A command to run even if the built-in lists refuse it or ask about it
         #[arg(long, value_name = "COMMAND")]
         allow: Vec<String>,
     },

@@ -75,14 +75,14 @@ pub(crate) enum MemoryCommand {
         /// Remove all tags
         #[arg(long, conflicts_with = "tag")]
         no_tags: bool,
-        /// Refuse the change if the record has another version by now
+        /// Refuse the change if the record no longer has this version
         #[arg(long, value_name = "N")]
         version: Option<i64>,
         /// Print the record as a JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Show exactly what an agent is given, and why
+    /// Show exactly what an agent receives, and why
     Preview {
         /// Limit in estimated tokens [default: that of the configuration]
         #[arg(long, value_name = "N")]
@@ -99,7 +99,7 @@ pub(crate) enum MemoryCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct TransferArgs {
-    /// Also where both sides were changed
+    /// Also overwrite where both sides were changed
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// Print a JSON array
@@ -109,7 +109,7 @@ pub(crate) struct TransferArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FieldArgs {
-    /// What agents are given where the content is too long
+    /// Used instead of the content if that is too long
     #[arg(long)]
     pub(crate) summary: Option<String>,
     /// The text, in Markdown
@@ -118,16 +118,16 @@ pub(crate) struct FieldArgs {
     /// A file with the text; - is the standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Whether agents are given it: draft, active or archived
+    /// Whether agents receive it: draft, active or archived
     #[arg(long)]
     pub(crate) status: Option<String>,
-    /// A tag; can be repeated, and replaces the tags of before
+    /// A tag; can be repeated, and replaces all earlier tags
     #[arg(long)]
     pub(crate) tag: Vec<String>,
-    /// How sure it is: low, medium or high
+    /// How certain it is: low, medium or high
     #[arg(long)]
     pub(crate) confidence: Option<String>,
-    /// A date or time (UTC) from which on agents are not given it; never removes it
+    /// A date or time (UTC) from which on agents do not receive it; `never` removes it
     #[arg(long, value_name = "DATE")]
     pub(crate) expires: Option<String>,
 }

@@ -42,7 +42,7 @@ pub(crate) enum TaskCommand {
         #[command(flatten)]
         json: Json,
     },
-    /// Make a task that a client (`worker run`), a person, or in a repository the fleet works on
+    /// Create a task for a client (`worker run`), a person, or, with --repository, the fleet
     Add {
         /// The title
         title: String,
@@ -61,10 +61,10 @@ pub(crate) enum TaskCommand {
         /// The title
         #[arg(long)]
         title: Option<String>,
-        /// The status of a task that a person made: open, in_progress, done, failed or cancelled
+        /// The status of a task that a person created: open, in_progress, done, failed or cancelled
         #[arg(long)]
         status: Option<String>,
-        /// The version that you saw: nothing is changed if somebody else has changed the task since
+        /// The version that you saw; the change is refused if somebody else has changed the task since
         #[arg(long, value_name = "N")]
         version: Option<i64>,
         #[command(flatten)]
@@ -79,9 +79,9 @@ pub(crate) enum TaskCommand {
     Pause(Request),
     /// Queue a paused task again
     Resume(Request),
-    /// Begin a task that is over once more, or one that waits for a time now
+    /// Start a task that is over again; start one that waits for a time now
     Retry(Request),
-    /// Show why a task is or is not being worked on, or why an item's request starts no work
+    /// Show why a task is or is not being worked on, or why an item's request does not start work
     Why {
         /// The task's number or UUID, or the item, e.g. `acme/app#7` or its address
         task: String,
@@ -93,7 +93,7 @@ pub(crate) enum TaskCommand {
 /// What a person can say of a task.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Fields {
-    /// What is to be done, in Markdown (`-`: from stdin)
+    /// What to do, in Markdown (`-`: from stdin)
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// low, medium, high or critical
@@ -102,16 +102,16 @@ pub(crate) struct Fields {
     /// task, feature, bug or refactor
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Who is to work on it, by name
+    /// The name of the person or client who works on it
     #[arg(long, value_name = "NAME")]
     assignee: Option<String>,
-    /// ai, or human: then no worker takes it
+    /// ai or human; no worker takes a task of a human
     #[arg(long, value_name = "TYPE")]
     assignee_type: Option<String>,
     /// The agent that works on it, one of `agentmine agent list`
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// A task that has to be done before; can be repeated, `none` removes all
+    /// A task that must be done first; can be repeated, `none` removes all
     #[arg(long, value_name = "TASK")]
     depends_on: Vec<String>,
     /// A pattern of files that it may change, e.g. `src/store` or `docs/**/*.md`; can be repeated, `none` removes all
@@ -124,7 +124,7 @@ pub(crate) struct Fields {
 pub(crate) struct Request {
     /// The task's number or UUID
     task: String,
-    /// Why, for people
+    /// The reason, shown to people
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]

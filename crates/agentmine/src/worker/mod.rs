@@ -18,9 +18,8 @@ use crate::task::number;
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// Prepare work on a task, and print the command that starts it
-    ///
-    /// For claude-code, codex and gemini-cli: makes a git work tree of the current folder's repository on the task's
-    /// branch, and begins a session. Run the printed command, then `agentmine session end`. For agentmine, the default
+    /// For claude-code, codex and gemini-cli: creates a git work tree of the current folder's repository on the
+    /// task's branch, and begins a session. Run the printed command, then `agentmine session end`. For agentmine, the default
     /// of a task of a tracker: queues the task for the fleet's workers. With --local, AgentMine works on the task here
     /// and now, in a sandbox on a clone of the current folder's repository.
     Run {
@@ -32,7 +31,7 @@ pub(crate) enum WorkerCommand {
         /// The agent's name
         #[arg(long, value_name = "NAME")]
         agent: Option<String>,
-        /// Add the client's flag that approves everything, so that it runs without a terminal
+        /// Add the client's flag that approves all actions, so that it runs without a terminal
         #[arg(long)]
         auto: bool,
         /// Work on the task here, without a fleet: `session logs --follow` in another terminal follows it
@@ -61,7 +60,7 @@ pub(crate) enum WorkerCommand {
     Remove {
         /// The task's number or UUID
         task: String,
-        /// Also if it has changes that are not committed, which are lost
+        /// Remove it even if it has uncommitted changes, which are lost
         #[arg(long)]
         force: bool,
         #[command(flatten)]
