@@ -129,7 +129,7 @@ fn set(figures: &Figures) {
 fn describe() {
     describe_counter!(
         "agentmine_fleet_sessions_ended_total",
-        "Sessions of the fleet that ended since it began, by how. From the store."
+        "Sessions of the fleet that ended since it began, by outcome. From the store."
     );
     describe_gauge!(
         "agentmine_fleet_tasks_over",
@@ -137,7 +137,7 @@ fn describe() {
     );
     describe_counter!(
         "agentmine_fleet_tokens_total",
-        "Tokens sent and received by the fleet since it began, also by sessions that run. From the store."
+        "Tokens sent and received by the fleet since it began, including running sessions. From the store."
     );
     describe_counter!(
         "agentmine_fleet_cost_microdollars_total",
@@ -169,7 +169,7 @@ fn describe() {
     );
     describe_gauge!(
         "agentmine_outbox_oldest_seconds",
-        "Time for which the oldest of them has been due. From the store."
+        "Time since the oldest of them became due. From the store."
     );
     describe_gauge!(
         "agentmine_ends_unreported",

@@ -16,7 +16,7 @@ pub fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_gateway_clones_total",
-        "New clones of sandboxes, by who answered: a mirror, or the repository's host; failed is the host after a fault \
+        "New clones of sandboxes, by source: a mirror, or the repository's host; failed means the host after a fault \
          of the mirror."
     );
     metrics::describe_counter!(
@@ -25,7 +25,7 @@ pub fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_gateway_web_requests_total",
-        "Web requests of sandboxes, allowed and blocked, by the rule of the web policy that decided."
+        "Web requests of sandboxes, allowed and blocked, by the deciding rule of the web policy."
     );
     metrics::describe_counter!(
         "agentmine_gateway_web_bytes_total",

@@ -12,11 +12,11 @@ pub(crate) fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_queue_connections_total",
-        "Connections to the broker that were opened."
+        "Opened connections to the broker."
     );
     metrics::describe_counter!(
         "agentmine_queue_connection_failures_total",
-        "Connections to the broker that failed to open."
+        "Failed connections to the broker."
     );
     for counter in [
         "agentmine_messages_taken_total",

@@ -243,7 +243,7 @@ async fn ready(State(served): State<Served>) -> Response {
         report.ready = false;
         report.checks.push(CheckResult {
             name: "drain",
-            reason: Some("the process is draining and takes no more work".to_owned()),
+            reason: Some("the process is draining and takes no new work".to_owned()),
         });
     }
     let status = if report.ready {

@@ -28,7 +28,7 @@ impl Shutdown {
     pub fn new(deadline: Duration) -> Self {
         metrics::describe_gauge!(
             "agentmine_draining",
-            "1 from the first signal to the end of the process: it takes no more work."
+            "1 from the first signal to the end of the process: it takes no new work."
         );
         metrics::gauge!("agentmine_draining").set(0.0);
         let killed = CancellationToken::new();
@@ -110,7 +110,7 @@ impl Shutdown {
 
     async fn obey(self, mut signals: mpsc::Receiver<&'static str>) {
         if let Some(name) = signals.recv().await {
-            tracing::info!(signal = name, "draining, taking no more work");
+            tracing::info!(signal = name, "draining, taking no new work");
             self.drain();
         }
         if let Some(name) = signals.recv().await {

@@ -37,12 +37,12 @@ pub(crate) fn describe() {
     );
     metrics::describe_gauge!(
         "agentmine_warm_sandboxes",
-        "Sandboxes started ahead that no task has taken yet: consumer.warm_sandboxes."
+        "Sandboxes started ahead that no task has taken yet (consumer.warm_sandboxes)."
     );
     metrics::gauge!("agentmine_warm_sandboxes").increment(0.0);
     metrics::describe_counter!(
         "agentmine_sandboxes_taken_total",
-        "Sandboxes that tasks got where some are started ahead, by where from: pool or new."
+        "Sandboxes given to tasks where some are started ahead, by source: pool or new."
     );
     zero("agentmine_sandboxes_taken_total", "from", &["pool", "new"]);
     zero(
@@ -60,7 +60,7 @@ fn describe_use() {
     );
     metrics::describe_gauge!(
         "agentmine_sandbox_memory_bytes",
-        "Memory of the processes in the running sandboxes of this process, without what they share, by backend."
+        "Memory of the processes in this process's running sandboxes, without shared memory, by backend."
     );
     metrics::describe_counter!(
         "agentmine_sandbox_cpu_seconds_total",
@@ -72,7 +72,7 @@ fn describe_use() {
     );
     metrics::describe_gauge!(
         "agentmine_sandbox_disk_bytes",
-        "Space that the workspaces of the running sandboxes of this process take, by backend."
+        "Space used by the workspaces of this process's running sandboxes, by backend."
     );
     metrics::describe_gauge!(
         "agentmine_sandboxes_stale",

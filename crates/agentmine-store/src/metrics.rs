@@ -27,16 +27,16 @@ pub(crate) fn describe() {
     metrics::describe_histogram!(
         "agentmine_task_recovery_seconds",
         metrics::Unit::Seconds,
-        "Time from the last heartbeat of a worker that was lost to the next claim of its task."
+        "Time from the last heartbeat of a lost worker to the next claim of its task."
     );
     let _ = metrics::histogram!("agentmine_task_recovery_seconds");
     metrics::describe_counter!(
         "agentmine_sessions_ended_total",
-        "Sessions whose lease was ended, by how."
+        "Sessions whose lease ended, by outcome."
     );
     let ends: Vec<&str> = SessionEnd::ALL.iter().map(|end| end.as_str()).collect();
     zero("agentmine_sessions_ended_total", "end", &ends);
-    metrics::describe_counter!("agentmine_leases_expired_total", "Leases that ran out.");
+    metrics::describe_counter!("agentmine_leases_expired_total", "Expired leases.");
     metrics::describe_counter!(
         "agentmine_tasks_rewoken_total",
         "Queued tasks that got another wake-up."
@@ -47,22 +47,22 @@ pub(crate) fn describe() {
     );
     metrics::describe_counter!(
         "agentmine_store_retries_total",
-        "Statements repeated after a passing error, by operation."
+        "Statements repeated after a transient error, by operation."
     );
     metrics::describe_counter!(
         "agentmine_attempts_total",
-        "Leases that began, by the number of the attempt."
+        "Leases that began, by attempt."
     );
     zero("agentmine_attempts_total", "attempt", &ATTEMPTS);
     metrics::describe_histogram!(
         "agentmine_store_connection_wait_seconds",
         metrics::Unit::Seconds,
-        "Time until a statement had a connection of the pool."
+        "Time until a statement got a connection from the pool."
     );
     let _ = metrics::histogram!("agentmine_store_connection_wait_seconds");
     metrics::describe_gauge!(
         "agentmine_store_connections",
-        "Connections of this process to the database, used and idle, when it used one last; by pool."
+        "Connections of this process to the database, used and idle, as of its last use of one; by pool."
     );
     for pool in POOLS {
         for state in CONNECTION_STATES {
@@ -72,7 +72,7 @@ pub(crate) fn describe() {
     }
     metrics::describe_counter!(
         "agentmine_retention_removed_total",
-        "Rows of tasks that are over that retention removed, by what they were."
+        "Rows of ended tasks that retention removed, by kind."
     );
     zero(
         "agentmine_retention_removed_total",

@@ -26,7 +26,7 @@ pub(super) fn unknown(addressed: &Addressed) -> String {
 /// To a request to continue with a pull request that is over. `label` is the request label.
 pub(super) fn closed(name: &str, label: &str) -> String {
     format!(
-        "this {name} is closed, merged or locked, so nothing was begun. Open it and write the command again, or add the label `{label}` to the issue for new work."
+        "this {name} is closed, merged or locked, so nothing was started. Reopen it and repeat the command, or add the label `{label}` to the issue for new work."
     )
 }
 

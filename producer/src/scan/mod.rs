@@ -32,7 +32,7 @@ pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>]) {
     }
     metrics::describe_gauge!(
         "agentmine_scan_last_success_timestamp_seconds",
-        "When a tracker was last scanned with success, in seconds since the Unix epoch."
+        "When a tracker was last scanned successfully, in seconds since the Unix epoch."
     );
     metrics::describe_gauge!(
         "agentmine_scan_skipped",

@@ -463,7 +463,7 @@ fn describe_metrics() {
     );
     metrics::describe_counter!(
         "agentmine_llm_retries_total",
-        "Requests to the model API that were tried again, by reason"
+        "Retried requests to the model API, by reason"
     );
     zero("agentmine_llm_retries_total", "reason", &RETRIED);
     for outcome in RETRIED.into_iter().chain(["reply", "refused"]) {

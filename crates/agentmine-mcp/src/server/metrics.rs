@@ -90,6 +90,6 @@ pub(crate) fn describe() {
     metrics::describe_histogram!(
         "agentmine_mcp_call_duration_seconds",
         metrics::Unit::Seconds,
-        "Duration of a call, waiting for a restart included, by server."
+        "Duration of a call, including the wait for a restart, by server."
     );
 }

@@ -44,7 +44,7 @@ enum Message {
 pub fn start(endpoint: Option<&Url>, service: &'static str) {
     describe_counter!(
         SPANS,
-        "Spans of traces that ended, by what became of them: exported, dropped because the queue was full, or not accepted by the collector."
+        "Ended spans of traces, by outcome: exported, dropped because the queue was full, or not accepted by the collector."
     );
     zero(SPANS, "outcome", &[EXPORTED, QUEUE_FULL, NOT_TAKEN]);
     let Some(endpoint) = endpoint else { return };

@@ -19,7 +19,7 @@ pub(super) fn describe(tracker: TrackerKind) {
     metrics::describe_counter!(REQUESTS, "Requests to trackers, by outcome.");
     metrics::describe_gauge!(
         REMAINING,
-        "Requests that the tracker still allows in the window of its rate limit, as it says; for an App, of the installation with the fewest left."
+        "Requests that the tracker still allows in the window of its rate limit, as it reports; for an App, of the installation with the fewest left."
     );
     for outcome in OUTCOMES {
         metrics::counter!(REQUESTS, "tracker" => tracker.as_str(), "outcome" => outcome)

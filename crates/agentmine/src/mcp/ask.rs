@@ -79,7 +79,7 @@ fn put(server: &str, question: &Question, read: &mut dyn FnMut() -> Option<Strin
                 "MCP server '{server}' asks: {}",
                 one_line(message, 500)
             ));
-            match yes("answer it? The server gets what you type.", read) {
+            match yes("Answer it? The server receives what you type.", read) {
                 Some(true) => form(schema, read),
                 Some(false) => Answer::Decline,
                 None => Answer::Cancel,

@@ -37,7 +37,7 @@ pub(super) async fn archive(project: PathBuf) -> Result<Vec<u8>> {
             None => {
                 ensure!(
                     !project.ancestors().any(|folder| folder.join(".git").exists()),
-                    "git cannot list the files of {}, so it is not known which of them are ignored; does `git -C {0} status` work?",
+                    "git cannot list the files of {}, so ignored files cannot be determined; does `git -C {0} status` work?",
                     project.display()
                 );
                 walked(&project)?

@@ -57,11 +57,11 @@ fn token() -> Result<String> {
     let is_token = token.len() >= SHORTEST && token.bytes().all(|b| b.is_ascii_graphic());
     if !is_token {
         let what = format!(
-            "the token of {from} is short, or has other characters than the visible ones of ASCII"
+            "the token of {from} is short, or has characters other than visible ASCII"
         );
         return Err(Failure::new(Exit::Config, what)
             .hint(format!(
-                "use at least {SHORTEST} of them, for example of `openssl rand -hex 32`"
+                "use at least {SHORTEST} characters, for example from `openssl rand -hex 32`"
             ))
             .into());
     }
@@ -97,7 +97,7 @@ fn read(path: &Path) -> Result<String> {
     if !status.is_file() || status.mode() & 0o077 != 0 {
         let what = format!("{shown} can be read by others, expected a file of mode 0600");
         return Err(Failure::new(Exit::Config, what)
-            .hint(format!("`rm {shown}`: the next start makes a new token"))
+            .hint(format!("`rm {shown}`: the next start creates a new token"))
             .into());
     }
     let mut text = String::new();

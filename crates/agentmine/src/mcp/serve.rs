@@ -71,7 +71,7 @@ fn start(root: Option<PathBuf>) -> Result<PathBuf> {
     if here.parent().is_none() {
         return Err(Failure::new(
             Exit::Validation,
-            "the current folder is /, which would allow every file of this machine",
+            "the current folder is /, which would allow access to every file on this machine",
         )
         .hint("name a folder with --root DIR")
         .into());
