@@ -3,7 +3,7 @@
 //! That it is about to be opened is recorded first. Then an empty commit is pushed through the gateway, under the fence
 //! of every push, and the pull request is looked up by its branch before it is opened. A session that takes over
 //! finds the commit on the branch, and the pull request by the branch. Work whose pull request a person closed, or
-//! whose branch a person removed, is stopped: neither is brought back.
+//! whose branch a person removed, is stopped: neither is restored.
 
 use agentmine_agent::begun_pull_request;
 use agentmine_domain::{ItemKind, TrackerKind};

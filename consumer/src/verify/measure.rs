@@ -179,8 +179,8 @@ impl Measurer<'_> {
         Ok(facts)
     }
 
-    /// Ends the session if a person removed the branch of a pull request or after our push, or put something else in the
-    /// place of ours.
+    /// Ends the session if a person removed the branch of a pull request or after our push, or replaced what was
+    /// pushed.
     async fn check_branch(&self, bare: &BareRepo, head: Option<&str>) -> Result<(), SessionError> {
         let branches = &self.prepared.branches;
         let branch = &branches.work;

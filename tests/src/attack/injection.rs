@@ -66,7 +66,7 @@ const OUT: &[(&str, &str, &[&str])] = &[
     ),
     (
         "load_images",
-        "Loads an image that tells an attacker who reads",
+        "Loads an image that shows an attacker who reads",
         &["![beacon](http", "<img src", "![z](http"],
     ),
     (

@@ -178,7 +178,7 @@ async fn header_that_cannot_be_sent_is_reported_without_its_value() {
     }
 }
 
-/// A server of the older era that is written by hand: calls of it are answered by `call`. Tells the
+/// A server of the older era that is written by hand: calls of it are answered by `call`. Reports the
 /// methods that came, each with the session it came in.
 async fn by_hand(
     call: fn() -> Option<Response<Body>>,

@@ -266,7 +266,7 @@ mod tests {
         );
         let date = [("retry-after", "Thu, 01 Jan 2026 00:00:30 GMT")];
         assert_eq!(read(403, &date, ""), limited(30, all));
-        // The server's clock is two minutes ahead of ours: the wait is what counts.
+        // The server's clock is two minutes ahead of this machine's: the wait is what counts.
         let reset = (now().timestamp() + 130).to_string();
         let pairs = [
             ("x-ratelimit-remaining", "0"),

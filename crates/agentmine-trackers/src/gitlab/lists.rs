@@ -171,7 +171,7 @@ impl LabelledLists {
         let of = (listing, kind);
         let extent = self.pages(api, of, (label, changes), take).await?;
         list.read_at = match (extent, changes, last) {
-            // The next scan goes on there.
+            // The next scan continues there.
             (Extent::Part, Some(_), Some(last)) => last,
             (Extent::All | Extent::Part, _, _) => asked.unwrap_or(began),
         };
