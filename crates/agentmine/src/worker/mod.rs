@@ -18,6 +18,7 @@ use crate::task::number;
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkerCommand {
     /// Prepare work on a task, and print the command that starts it
+    ///
     /// For claude-code, codex and gemini-cli: creates a git work tree of the current folder's repository on the
     /// task's branch, and begins a session. Run the printed command, then `agentmine session end`. For agentmine, the default
     /// of a task of a tracker: queues the task for the fleet's workers. With --local, AgentMine works on the task here
