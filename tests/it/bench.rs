@@ -27,7 +27,7 @@ async fn passes(args: &[&str]) {
 }
 
 #[tokio::test]
-async fn agents_of_others_that_are_not_installed_are_left_out_of_the_table() {
+async fn other_agents_that_are_not_installed_are_not_in_the_table() {
     let folder = tempfile::tempdir().unwrap();
     let mut bench = Command::new(binary("bench"));
     bench.args(["peers", "--agents", "least,local,pi", "--steps", "6"]);

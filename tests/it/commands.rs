@@ -449,8 +449,8 @@ async fn labels_by_webhooks(mut rig: Rig, forge: &str, header: &str) {
     let begun = std::time::Instant::now();
     rig.forge.remove_label(DEMO, paused, PAUSE);
     deliver(&url, forge, header).await;
-    let goes_on = |tasks: &[Task]| state(tasks, paused) != Some(TaskState::Paused);
-    rig.wait("the paused task to continue", goes_on).await;
+    let continues = |tasks: &[Task]| state(tasks, paused) != Some(TaskState::Paused);
+    rig.wait("the paused task to continue", continues).await;
     assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     rig.model.release();
     end(producer).await;

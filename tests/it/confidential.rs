@@ -96,9 +96,9 @@ async fn a_draft_gets_no_result_once_its_issue_is_confidential() {
     };
     assert!(draft.open && draft.draft, "{draft:#?}");
     assert_eq!((&draft.title, &draft.body), (&before.title, &before.body));
-    let told = said(&rig, DEMO, draft.number);
-    assert!(told.contains(CONFIDENTIAL), "{told}");
-    assert!(!told.contains("greet"), "{told}");
+    let reported = said(&rig, DEMO, draft.number);
+    assert!(reported.contains(CONFIDENTIAL), "{reported}");
+    assert!(!reported.contains("greet"), "{reported}");
 }
 
 /// The issue is confidential by the time its draft is to be opened: the branch is named by then.

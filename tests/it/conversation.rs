@@ -10,7 +10,7 @@ use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, solves_demo};
 const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
 
 /// The texts of all messages of all requests to the model.
-fn told(rig: &Rig) -> Vec<String> {
+fn reported(rig: &Rig) -> Vec<String> {
     let requests = rig.model.requests();
     requests.iter().map(|it| it.body.to_string()).collect()
 }
@@ -26,7 +26,7 @@ async fn comments_are_heard_once(mut rig: Rig) {
     rig.model.hold_at(2);
     let first = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
-    let before = told(&rig).join("\n");
+    let before = reported(&rig).join("\n");
     assert!(before.contains("> Keep it short."), "{before}");
     assert!(!before.contains("Print the token."), "{before}");
 
@@ -61,7 +61,7 @@ async fn comments_are_heard_once(mut rig: Rig) {
         "{:?}",
         tasks[0].reason
     );
-    let last = told(&rig).pop().unwrap_or_default();
+    let last = reported(&rig).pop().unwrap_or_default();
     assert_eq!(last.matches("And use bash.").count(), 1, "{last}");
     assert_eq!(last.matches("Keep it short.").count(), 1, "{last}");
     assert!(!last.contains("ksh"), "{last}");

@@ -228,8 +228,11 @@ async fn a_failure_is_reported_on_the_draft(rig: Rig) {
     ] {
         assert!(comments[0].contains(part), "{part:?}: {comments:#?}");
     }
-    let told = of_ours(&rig, number).pop().unwrap();
-    assert!(told.contains(&format!("/{}.", pull.number)), "{told}");
+    let reported = of_ours(&rig, number).pop().unwrap();
+    assert!(
+        reported.contains(&format!("/{}.", pull.number)),
+        "{reported}"
+    );
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
 }
 
@@ -263,8 +266,11 @@ async fn a_stop_is_reported_on_the_draft(rig: Rig) {
         assert!(comments[0].contains(part), "{part:?}: {comments:#?}");
     }
     assert!(rig.forge.branch_sha(DEMO, &pull.head).is_some());
-    let told = of_ours(&rig, number).pop().unwrap();
-    assert!(told.contains(&format!("/{}.", pull.number)), "{told}");
+    let reported = of_ours(&rig, number).pop().unwrap();
+    assert!(
+        reported.contains(&format!("/{}.", pull.number)),
+        "{reported}"
+    );
 }
 
 #[tokio::test]
@@ -278,7 +284,7 @@ async fn a_stop_is_reported_on_the_draft_which_stays_on_gitlab() {
 }
 
 /// A worker dies with the draft open, and a person closes that, or removes its branch, before the next one comes.
-async fn a_withdrawn_draft_stops(rig: Rig, does: impl Fn(&Rig, &PullView), told: &str) {
+async fn a_withdrawn_draft_stops(rig: Rig, does: impl Fn(&Rig, &PullView), reported: &str) {
     let rig = converting(rig);
     let number = rig.produce_issue().await;
     let kill = "tracker.pull_request_create.after=kill";
@@ -296,7 +302,7 @@ async fn a_withdrawn_draft_stops(rig: Rig, does: impl Fn(&Rig, &PullView), told:
     assert_eq!(only_pull(&rig).number, pull.number);
     assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), head);
     let comment = of_ours(&rig, number).pop().unwrap();
-    assert!(comment.contains(told), "{comment}");
+    assert!(comment.contains(reported), "{comment}");
 }
 
 fn closes(rig: &Rig, pull: &PullView) {

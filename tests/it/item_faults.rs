@@ -48,8 +48,13 @@ pub(crate) fn said(rig: &Rig, repo: &str, number: u64) -> String {
 }
 
 /// Somebody does something to the item: the session stops with the reason, its work stays on its branch, and there is no
-/// pull request. `told` is where people read it.
-pub(crate) async fn stops(rig: Rig, does: impl Fn(&Rig, u64), reason: &str, told: Option<&str>) {
+/// pull request. `reported` is where people read it.
+pub(crate) async fn stops(
+    rig: Rig,
+    does: impl Fn(&Rig, u64),
+    reason: &str,
+    reported: Option<&str>,
+) {
     rig.forge.add_repo_without_git(OTHER);
     let (number, consumer) = pushed(&rig).await;
     does(&rig, number);
@@ -59,7 +64,7 @@ pub(crate) async fn stops(rig: Rig, does: impl Fn(&Rig, u64), reason: &str, told
     let work = rig.forge.file_at(DEMO, &task.branch(), "greet.sh");
     assert!(work.unwrap().contains("${1:-world}"), "the work stays");
     assert!(rig.forge.pulls(DEMO).is_empty());
-    if let Some(repo) = told {
+    if let Some(repo) = reported {
         let number = if repo == OTHER { 1 } else { number };
         let is_reported = |_: &_| said(&rig, repo, number).contains(reason);
         rig.forge
@@ -235,22 +240,22 @@ async fn takes_no_comments(rig: Rig, status: u16) {
 }
 
 #[tokio::test]
-async fn work_on_an_item_without_comments_goes_on_on_github() {
+async fn work_on_an_item_without_comments_continues_on_github() {
     takes_no_comments(github().await, 403).await;
 }
 
 #[tokio::test]
-async fn work_on_an_item_without_comments_goes_on_on_gitlab() {
+async fn work_on_an_item_without_comments_continues_on_gitlab() {
     takes_no_comments(gitlab().await, 403).await;
 }
 
 #[tokio::test]
-async fn work_on_an_item_whose_comments_are_gone_goes_on_on_github() {
+async fn work_on_an_item_whose_comments_are_gone_continues_on_github() {
     takes_no_comments(github().await, 410).await;
 }
 
 #[tokio::test]
-async fn work_on_an_item_whose_comments_are_gone_goes_on_on_gitlab() {
+async fn work_on_an_item_whose_comments_are_gone_continues_on_gitlab() {
     takes_no_comments(gitlab().await, 410).await;
 }
 

@@ -52,14 +52,17 @@ async fn a_command_that_a_rule_refuses_is_not_run_and_the_model_learns_why() {
     rig.produce_issue().await;
     let log = rig.consume().await;
     let transcript = rig.transcript(&rig.task().await).await;
-    for told in [
+    for reported in [
         "`git` may not be run here: the operator's rule",
         "git push --mirror",
         "The command was not run: the operator's rule",
         "and nobody is available to ask. Reach the goal without it",
         "command_executor.execution.ask_commands",
     ] {
-        assert!(transcript.contains(told), "{told}: {transcript}\n{log}");
+        assert!(
+            transcript.contains(reported),
+            "{reported}: {transcript}\n{log}"
+        );
     }
     let pulls = rig.forge.pulls(DEMO);
     assert_eq!(pulls.len(), 1, "{log}");

@@ -113,8 +113,8 @@ impl Hour {
         let is_done = |task: &&Task| task.state == TaskState::Ended(EndState::Done);
         let enough = |tasks: &[Task]| tasks.iter().filter(is_done).count() == count;
         self.rig.wait("a task to be done", enough).await;
-        let is_told = |forge: &Forge| forge.labels(DEMO, number).contains(&DONE.to_owned());
-        self.until("its label says so", is_told).await;
+        let is_reported = |forge: &Forge| forge.labels(DEMO, number).contains(&DONE.to_owned());
+        self.until("its label says so", is_reported).await;
     }
 }
 

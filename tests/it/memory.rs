@@ -624,7 +624,7 @@ async fn an_added_record_is_in_the_next_task_and_not_in_one_after_it_was_archive
 }
 
 #[tokio::test]
-async fn a_resumed_session_goes_on_with_the_memory_that_it_was_given() {
+async fn a_resumed_session_continues_with_the_memory_that_it_got() {
     let rig = Rig::local(solves_demo()).await;
     rig.label_issue();
     rig.produce().await;

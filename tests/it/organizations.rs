@@ -240,10 +240,10 @@ async fn becomes_a_pull_request(rig: &Rig, later: &str, gone: &str) {
     producer.terminate();
     let (status, log) = producer.end().await;
     assert!(status.success(), "{log}");
-    let told = log
+    let reported = log
         .lines()
         .filter(|line| line.contains(gone) && line.contains("skipped until it can"));
-    assert_eq!(told.count(), 1, "{log}");
+    assert_eq!(reported.count(), 1, "{log}");
     rig.consume().await;
     let task = rig.task().await;
     assert_done(&task);

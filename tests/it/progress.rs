@@ -135,7 +135,7 @@ async fn a_worker_killed_around_an_edit_leaves_one_comment_on_gitlab() {
 }
 
 /// A pause is reported, and so is its end.
-async fn tells_of_a_pause(mut rig: Rig) {
+async fn reports_a_pause(mut rig: Rig) {
     rig.config["consumer"]["progress_seconds"] = 1.into();
     let number = rig.produce_issue().await;
     rig.model.hold_at(2);
@@ -145,8 +145,8 @@ async fn tells_of_a_pause(mut rig: Rig) {
     rig.produce().await;
     rig.wait("a pause", |t| t[0].state == TaskState::Paused)
         .await;
-    let told = format!("AgentMine is paused: {HUMAN} wrote `/agentmine pause`. The comment");
-    wait_for(&rig, number, &told).await;
+    let reported = format!("AgentMine is paused: {HUMAN} wrote `/agentmine pause`. The comment");
+    wait_for(&rig, number, &reported).await;
     rig.forge.say(DEMO, number, HUMAN, "/agentmine resume");
     rig.model.release();
     rig.produce().await;
@@ -158,12 +158,12 @@ async fn tells_of_a_pause(mut rig: Rig) {
 
 #[tokio::test]
 async fn a_pause_is_shown_with_its_reason_on_github() {
-    tells_of_a_pause(github().await).await;
+    reports_a_pause(github().await).await;
 }
 
 #[tokio::test]
 async fn a_pause_is_shown_with_its_reason_on_gitlab() {
-    tells_of_a_pause(gitlab().await).await;
+    reports_a_pause(gitlab().await).await;
 }
 
 /// The bot's account was changed while the task waited. What the former one wrote may not be edited.

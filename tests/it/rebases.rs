@@ -193,7 +193,7 @@ async fn a_person_who_pushes_while_a_round_rebases_is_not_overwritten_on_gitlab(
 }
 
 /// The worker dies right after the push. The next one restores files from before it, and continues from what was pushed.
-async fn killed_after_the_push_it_goes_on(rig: Rig) {
+async fn killed_after_the_push_it_continues(rig: Rig) {
     let (mut rig, pull, before) = conflicting(rig).await;
     rig.config["consumer"]["max_attempts"] = 5.into();
     rig.killed_at("consumer", &["gateway.push.after"]).await;
@@ -210,7 +210,7 @@ async fn killed_after_the_push_it_goes_on(rig: Rig) {
     is_done_in_one_round(&rig, &pull).await;
 }
 
-fn goes_on_after_the_push() -> Script {
+fn continues_after_the_push() -> Script {
     rebases([
         shell("echo '# more' >> test.sh && git commit -qam 'More'"),
         shell(&format!("{REBASE}; {PUSH}")),
@@ -222,13 +222,13 @@ fn goes_on_after_the_push() -> Script {
 }
 
 #[tokio::test]
-async fn killed_after_a_rebased_push_a_round_goes_on_without_another_one_on_github() {
-    killed_after_the_push_it_goes_on(Rig::local(goes_on_after_the_push()).await).await;
+async fn killed_after_a_rebased_push_a_round_continues_without_another_one_on_github() {
+    killed_after_the_push_it_continues(Rig::local(continues_after_the_push()).await).await;
 }
 
 #[tokio::test]
-async fn killed_after_a_rebased_push_a_round_goes_on_without_another_one_on_gitlab() {
-    killed_after_the_push_it_goes_on(Rig::on_gitlab(goes_on_after_the_push()).await).await;
+async fn killed_after_a_rebased_push_a_round_continues_without_another_one_on_gitlab() {
+    killed_after_the_push_it_continues(Rig::on_gitlab(continues_after_the_push()).await).await;
 }
 
 /// A ruleset or a protected branch lets nobody force a push: the round merges.

@@ -153,8 +153,8 @@ async fn text_that_the_tracker_hides_does_not_reach_the_model_and_a_reviewer_is_
     ] {
         assert!(!asked.contains(hidden), "{hidden}: {asked}");
     }
-    let told = "3 pieces of markup that the tracker does not show, 2 invisible characters";
-    assert!(asked.contains(told), "{asked}");
+    let reported = "3 pieces of markup that the tracker does not show, 2 invisible characters";
+    assert!(asked.contains(reported), "{asked}");
     let body = &rig.forge.pulls(DEMO)[0].body;
-    assert!(body.contains(told), "{body}");
+    assert!(body.contains(reported), "{body}");
 }

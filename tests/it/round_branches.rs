@@ -11,7 +11,7 @@ use crate::rounds::{counted, head, opened, rounds, script};
 async fn what_people_did_ends_the_rounds(
     rig: Rig,
     does: impl Fn(&Rig, &PullView),
-    (code, told): (&str, &[&str]),
+    (code, reported): (&str, &[&str]),
 ) {
     let (mut rig, pull) = opened(rig).await;
     rig.config["rounds"]["remove_branch"] = "never".into();
@@ -27,7 +27,7 @@ async fn what_people_did_ends_the_rounds(
     let texts: Vec<&str> = comments.iter().map(|it| it.body.as_str()).collect();
     let said = texts.iter().filter(|it| it.contains("no further work"));
     let said: Vec<&&str> = said.collect();
-    match told {
+    match reported {
         [] => assert!(said.is_empty(), "{texts:#?}"),
         words => {
             assert_eq!(said.len(), 1, "{texts:#?}");

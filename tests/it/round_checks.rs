@@ -87,10 +87,10 @@ async fn a_red_check_begins_a_round(rig: Rig) {
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 2);
     let comments = rig.forge.comments(DEMO, number);
-    let told = comments
+    let reported = comments
         .iter()
         .filter(|it| it.body.contains("failed in the same way"));
-    assert_eq!(told.count(), 1, "{comments:#?}");
+    assert_eq!(reported.count(), 1, "{comments:#?}");
     // An answer to a person leaves it there.
     rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
     rig.produce().await;
@@ -121,10 +121,10 @@ async fn a_red_base_ends_the_rounds(rig: Rig) {
     rig.produce().await;
     assert!(rounds(&rig).await.is_empty());
     let comments = rig.forge.comments(DEMO, pull.number);
-    let told = comments
+    let reported = comments
         .iter()
         .filter(|it| it.body.contains("fail on `main` as well"));
-    assert_eq!(told.count(), 1, "{comments:#?}");
+    assert_eq!(reported.count(), 1, "{comments:#?}");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ async fn gitlab(script: Script) -> (Rig, PullView) {
 }
 
 /// What was written on the pull request about the end of the rounds.
-fn ends_told(rig: &Rig, pull: &PullView) -> Vec<String> {
+fn reported_ends(rig: &Rig, pull: &PullView) -> Vec<String> {
     let comments = rig.forge.comments(DEMO, pull.number).into_iter();
     let texts = comments.map(|it| it.body);
     texts.filter(|it| it.contains("no further work")).collect()
@@ -37,11 +37,20 @@ async fn ended(rig: &mut Rig, pull: &PullView, reason: &str, words: &[&str]) {
     rig.produce().await;
     rig.produce().await;
     assert_eq!(rounds(rig).await.len(), begun);
-    let told = ends_told(rig, pull);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0].matches("no further work").count(), 1, "{}", told[0]);
+    let reported = reported_ends(rig, pull);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!(
+        reported[0].matches("no further work").count(),
+        1,
+        "{}",
+        reported[0]
+    );
     for part in words {
-        assert!(told[0].contains(part), "{part} is not in {}", told[0]);
+        assert!(
+            reported[0].contains(part),
+            "{part} is not in {}",
+            reported[0]
+        );
     }
 }
 
@@ -244,7 +253,7 @@ async fn a_hidden_repository_ends_nothing((rig, pull): (Rig, PullView)) {
         .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 1);
-    assert!(ends_told(&rig, &pull).is_empty());
+    assert!(reported_ends(&rig, &pull).is_empty());
 }
 
 #[tokio::test]
@@ -275,11 +284,11 @@ async fn a_push_during_a_round_ends_them((mut rig, pull): (Rig, PullView)) {
     let round = rounds(&rig).await.remove(0);
     assert_done(&round);
     let comments = rig.forge.comments(DEMO, pull.number);
-    let told = comments
+    let reported = comments
         .iter()
         .any(|it| it.body.contains("changed nothing"));
     assert!(
-        told,
+        reported,
         "their push is not the work of the round: {comments:#?}"
     );
     ended(&mut rig, &pull, "pushed", &["somebody else pushed"]).await;
@@ -387,10 +396,15 @@ async fn a_person_stops_them((mut rig, pull): (Rig, PullView), work: &str, how: 
     rig.produce().await;
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), begun);
-    let told = ends_told(&rig, &pull);
-    assert_eq!(told.len(), 1, "{told:#?}");
-    assert_eq!(told[0].matches("no further work").count(), 1, "{}", told[0]);
-    assert!(told[0].contains(reason), "{}", told[0]);
+    let reported = reported_ends(&rig, &pull);
+    assert_eq!(reported.len(), 1, "{reported:#?}");
+    assert_eq!(
+        reported[0].matches("no further work").count(),
+        1,
+        "{}",
+        reported[0]
+    );
+    assert!(reported[0].contains(reason), "{}", reported[0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -194,11 +194,11 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 3);
     let comments = rig.forge.comments(DEMO, number);
-    let told = comments
+    let reported = comments
         .iter()
         .filter(|it| it.body.contains("no further work"));
-    let told: Vec<&str> = told.map(|it| it.body.as_str()).collect();
-    assert_eq!(told.len(), 1, "{comments:#?}");
+    let reported: Vec<&str> = reported.map(|it| it.body.as_str()).collect();
+    assert_eq!(reported.len(), 1, "{comments:#?}");
     // All three rounds and their end are in one comment, the earlier ones with their commits.
     let text = status(&comments);
     assert!(text.contains("changed nothing"), "{text}");
@@ -209,10 +209,13 @@ async fn reviews_within_a_minute_are_one_round(rig: Rig) {
     assert!(text.contains(&first), "{text}");
     assert!(!text.contains("- Round 3"), "{text}");
     assert!(
-        told[0].contains("3 rounds were made") && told[0].contains("a review of mona"),
-        "{told:?}"
+        reported[0].contains("3 rounds were made") && reported[0].contains("a review of mona"),
+        "{reported:?}"
     );
-    assert!(told[0].contains(&format!("`{REQUEST}`")), "{told:?}");
+    assert!(
+        reported[0].contains(&format!("`{REQUEST}`")),
+        "{reported:?}"
+    );
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
 }
 

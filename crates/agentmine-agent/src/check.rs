@@ -267,8 +267,8 @@ fn random_after<'a>(
     let after = text.strip_prefix(before)?;
     let length = after.chars().take_while(belongs).count();
     let rest = after.get(length..)?;
-    let goes_on = rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-'));
-    let is_random = lengths.contains(&length) && !goes_on;
+    let continues = rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    let is_random = lengths.contains(&length) && !continues;
     is_random.then_some((*before, rest))
 }
 

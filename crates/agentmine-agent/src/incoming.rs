@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn invisible_characters_are_left_out_and_counted() {
+    fn invisible_characters_are_removed_and_counted() {
         // "Hi" in Unicode tags.
         assert_eq!(shown("a\u{e0048}\u{e0069}b"), "ab");
         // Bits in joiners, bytes in variation selectors.
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_tells_how_much_was_hidden() {
+    fn a_sentence_states_how_much_was_hidden() {
         let none = Discussion::none();
         assert_eq!(hidden_text("t", "b", &none).note(), None);
         let note = hidden_text("t\u{200b}", "b <!-- x -->", &none);

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_of_item_and_comments_is_recorded_with_the_task() {
+    fn what_was_omitted_from_item_and_comments_is_recorded_with_the_task() {
         let mut brief = brief();
         brief.body = "a <!-- x -->".into();
         brief.discussion.remarks.push(Remark {

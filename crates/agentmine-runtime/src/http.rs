@@ -213,8 +213,8 @@ async fn named_as_here(address: SocketAddr, request: Request, next: Next) -> Res
         response.headers_mut().insert(header::CONNECTION, close);
         return response;
     }
-    let told = "this address answers to localhost and loopback addresses only\n";
-    (StatusCode::MISDIRECTED_REQUEST, told).into_response()
+    let reported = "this address answers to localhost and loopback addresses only\n";
+    (StatusCode::MISDIRECTED_REQUEST, reported).into_response()
 }
 
 /// Whether `HOST[:PORT]` is `localhost` or a loopback address.

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_goes_on_shows_no_part_of_a_secret() {
+    fn a_text_that_continues_shows_no_part_of_a_secret() {
         let redactor = redactor(&[
             "canary-token",
             "canary-token-and-more",

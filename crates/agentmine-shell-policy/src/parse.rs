@@ -118,6 +118,6 @@ fn splits_a_name(text: &str, at: usize) -> bool {
     let before = text[..at].trim_end_matches(is_name);
     let variable = before.ends_with('$') || before.ends_with("${");
     // After a whole name, the next line matters only where it continues with it.
-    let goes_on = text[at + 2..].starts_with(|c| is_name(c) || c == '\\');
-    variable && (before.len() == at || goes_on)
+    let continues = text[at + 2..].starts_with(|c| is_name(c) || c == '\\');
+    variable && (before.len() == at || continues)
 }

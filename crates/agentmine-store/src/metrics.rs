@@ -49,10 +49,7 @@ pub(crate) fn describe() {
         "agentmine_store_retries_total",
         "Statements repeated after a transient error, by operation."
     );
-    metrics::describe_counter!(
-        "agentmine_attempts_total",
-        "Leases that began, by attempt."
-    );
+    metrics::describe_counter!("agentmine_attempts_total", "Leases that began, by attempt.");
     zero("agentmine_attempts_total", "attempt", &ATTEMPTS);
     metrics::describe_histogram!(
         "agentmine_store_connection_wait_seconds",

@@ -297,7 +297,7 @@ fn failed_start_is_reported() {
             String::from_utf8(text).unwrap(),
         )
     };
-    for (program, args, code, told) in [
+    for (program, args, code, reported) in [
         (FILE_READ, vec!["--rot"], 2, "usage"),
         (FILE_READ, vec!["--timeout", "1"], 2, "unknown argument"),
         (FILE_READ, vec!["--allow-path"], 2, "needs a value"),
@@ -320,7 +320,7 @@ fn failed_start_is_reported() {
     ] {
         let (status, text) = run(program, &args);
         assert_eq!(status, code, "{args:?}: {text}");
-        assert!(text.contains(told), "{args:?}: {text}");
+        assert!(text.contains(reported), "{args:?}: {text}");
     }
 }
 

@@ -164,7 +164,7 @@ struct Story {
 static STORY: OnceCell<Story> = OnceCell::const_new();
 
 async fn story(cell: Cell) -> anyhow::Result<&'static Story> {
-    Box::pin(STORY.get_or_try_init(|| tell(cell))).await
+    Box::pin(STORY.get_or_try_init(|| run_story(cell))).await
 }
 
 async fn text(name: String, cell: Cell) -> anyhow::Result<Claim> {
@@ -207,7 +207,7 @@ async fn deed(name: String, cell: Cell) -> anyhow::Result<Claim> {
 }
 
 /// Works on the hostile issue to its end.
-async fn tell(cell: Cell) -> anyhow::Result<Story> {
+async fn run_story(cell: Cell) -> anyhow::Result<Story> {
     let forge = Forge::start().await;
     forge.add_repo(DEMO, write_demo);
     let before = forge.branch_sha(DEMO, "main");

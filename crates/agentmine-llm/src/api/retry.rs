@@ -111,7 +111,7 @@ impl RetryPolicy {
 
     /// Whether a call that has taken `elapsed` waits for another try. `tried` counts the tries that ended
     /// like the last one.
-    fn goes_on(&self, trouble: Trouble, tried: u32, elapsed: Duration, delay: Duration) -> bool {
+    fn continues(&self, trouble: Trouble, tried: u32, elapsed: Duration, delay: Duration) -> bool {
         let has_tries = tried < self.max_tries;
         match trouble {
             Trouble::Reply => has_tries,
@@ -165,7 +165,7 @@ impl RetryPolicy {
             let delay = self.delay(alike, after, rand::random_range(0.0..=1.0));
             let elapsed = begun.elapsed();
             last = (detail, after.and_then(in_the_future));
-            if !self.goes_on(trouble, alike, elapsed, delay) || elapsed + delay >= self.total {
+            if !self.continues(trouble, alike, elapsed, delay) || elapsed + delay >= self.total {
                 return Err(gave_up(last));
             }
             metrics::counter!("agentmine_llm_retries_total", "reason" => reason).increment(1);

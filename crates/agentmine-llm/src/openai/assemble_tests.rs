@@ -87,7 +87,7 @@ fn calls_all_in_one_chunk_without_index_or_id_keep_their_order() {
 }
 
 #[test]
-fn calls_that_all_have_index_0_are_told_apart_by_id() {
+fn calls_that_all_have_index_0_are_distinguished_by_id() {
     let (reply, _) = assemble(&[
         calls(json!([{ "index": 0, "id": "a", "function": { "name": "one", "arguments": "{}" } }])),
         calls(json!([{ "index": 0, "id": "b", "function": { "name": "two", "arguments": "{}" } }])),

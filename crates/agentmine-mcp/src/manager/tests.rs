@@ -518,7 +518,7 @@ async fn tool_that_is_another_after_a_restart_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn names_that_could_be_taken_for_anothers_are_left_out() {
+async fn names_that_could_be_taken_for_anothers_are_skipped() {
     let place = Programs::new();
     let tools = |name: &str, tools: Value| fs::write(place.file(name), tools.to_string()).unwrap();
     tools("a.json", json!({"search": "", "fetch": ""}));

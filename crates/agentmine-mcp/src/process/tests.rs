@@ -166,7 +166,7 @@ async fn crash_leaves_its_exit_code_and_stderr_without_secrets() {
 }
 
 #[tokio::test]
-async fn server_that_floods_stderr_goes_on_and_only_the_end_is_kept() {
+async fn server_that_floods_stderr_continues_and_only_the_end_is_kept() {
     let script = "head -c 5000000 /dev/zero | tr '\\0' 'x' >&2; echo >&2; echo end >&2";
     let (_stream, process) = launch(&["sh", "-c", script]).await;
     assert_eq!(ended(&*process).await, "exit code 0");

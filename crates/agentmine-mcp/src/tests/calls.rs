@@ -287,7 +287,7 @@ async fn every_kind_of_content_has_its_text() {
 }
 
 #[tokio::test]
-async fn structured_content_stands_in_where_there_is_no_text() {
+async fn structured_content_is_used_where_there_is_no_text() {
     let output = output_of(json!({"structuredContent": {"a": 1}, "content": []})).await;
     assert_eq!(output.text, r#"{"a":1}"#);
     assert_eq!(output.structured, Some(json!({"a": 1})));

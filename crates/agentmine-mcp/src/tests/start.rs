@@ -103,7 +103,7 @@ async fn older_revision_that_the_refusing_server_lists_is_used() {
 }
 
 #[tokio::test]
-async fn server_that_goes_on_refusing_is_given_up() {
+async fn server_that_keeps_refusing_is_given_up() {
     let (ours, mut server) = faulty();
     tokio::spawn(async move {
         for _ in 0..2 {

@@ -577,9 +577,12 @@ model: {api_key: {canary: canary}, base_url: 'http://u:canary@h/', headers: {X-K
 command_executor: {docker: {host: 'ftp://u:canary@h'}}
 api_key: canary
 ";
-    let told = faults(&yaml(wrong));
-    assert!(!told.contains("canary"), "{told}");
-    assert!(told.starts_with("the configuration has 9 faults"), "{told}");
+    let reported = faults(&yaml(wrong));
+    assert!(!reported.contains("canary"), "{reported}");
+    assert!(
+        reported.starts_with("the configuration has 9 faults"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -617,8 +620,8 @@ agent: {git_user_name: *name}
 fn a_named_file_must_exist() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("none.yaml");
-    let told = faults(&Sources::from_process(Some(path)).with_env(NOTHING));
-    assert!(told.contains("none.yaml: no such file"), "{told}");
+    let reported = faults(&Sources::from_process(Some(path)).with_env(NOTHING));
+    assert!(reported.contains("none.yaml: no such file"), "{reported}");
 }
 
 #[test]

@@ -192,13 +192,13 @@ async fn a_name_that_was_rebound_to_this_machine_reaches_nothing() {
 }
 
 #[tokio::test]
-async fn an_address_in_use_is_told() {
+async fn an_address_in_use_is_reported() {
     let (address, shutdown) = served(Health::new()).await;
     let metrics = crate::metrics::install("test");
     let again = serve(&address.to_string(), Health::new(), metrics, shutdown).await;
-    let told = format!("{:#}", again.unwrap_err());
+    let reported = format!("{:#}", again.unwrap_err());
     assert!(
-        told.contains("cannot listen on") && told.contains("http.listen"),
-        "{told}"
+        reported.contains("cannot listen on") && reported.contains("http.listen"),
+        "{reported}"
     );
 }

@@ -7,7 +7,7 @@ facts! {
     one_of_many_claimers_gets_the_lease,
     a_claim_repeated_with_its_nonce_finds_itself,
     an_expired_lease_is_taken_and_the_late_writer_fenced,
-    two_claims_of_one_epoch_are_told_apart_by_their_nonce,
+    two_claims_of_one_epoch_are_distinguished_by_their_nonce,
     a_lease_that_ran_out_untaken_may_be_extended,
     a_lease_runs_out_by_the_databases_clock,
     a_lease_ends_once_and_the_same_end_again_is_ok,
@@ -99,7 +99,7 @@ async fn an_expired_lease_is_taken_and_the_late_writer_fenced(world: World) {
 }
 
 /// A failover that loses the commit of the first claim leaves two workers with the same epoch.
-async fn two_claims_of_one_epoch_are_told_apart_by_their_nonce(world: World) {
+async fn two_claims_of_one_epoch_are_distinguished_by_their_nonce(world: World) {
     let lease = world.leased(1).await;
     let lost = Lease {
         nonce: Uuid::new_v4(),

@@ -192,7 +192,7 @@ async fn memory_life(world: &World) {
 }
 
 /// This version continues with what [`life`] left.
-async fn goes_on(world: &World) {
+async fn continues(world: &World) {
     let store = &world.store;
     let tasks = store.tasks(&TaskFilter::default()).await.unwrap();
     let of = |number| {
@@ -289,7 +289,7 @@ async fn statements_of_earlier_versions_work_on_this_schema() {
                 .unwrap();
             replay(&pool, level, "postgres").await;
             pool.close().await;
-            goes_on(&world).await;
+            continues(&world).await;
         })
         .await;
         on(Database::sqlite(), async |world: World| {
@@ -298,7 +298,7 @@ async fn statements_of_earlier_versions_work_on_this_schema() {
                 .unwrap();
             replay(&pool, level, "sqlite").await;
             pool.close().await;
-            goes_on(&world).await;
+            continues(&world).await;
         })
         .await;
     }
@@ -314,7 +314,7 @@ async fn this_version_migrates_the_schema_and_rows_of_earlier_ones() {
         until(migrations::POSTGRES, level).run(&pool).await.unwrap();
         replay(&pool, level, "postgres").await;
         pool.close().await;
-        on(database, async |world: World| goes_on(&world).await).await;
+        on(database, async |world: World| continues(&world).await).await;
 
         let database = Database::sqlite();
         let folder = PathBuf::from(database.address());
@@ -327,7 +327,7 @@ async fn this_version_migrates_the_schema_and_rows_of_earlier_ones() {
         let pool = Pool::<Sqlite>::connect(&database.url()).await.unwrap();
         replay(&pool, level, "sqlite").await;
         pool.close().await;
-        on(database, async |world: World| goes_on(&world).await).await;
+        on(database, async |world: World| continues(&world).await).await;
     }
 }
 
@@ -358,7 +358,7 @@ async fn an_older_schema_is_one_clear_error() {
 
 /// A program whose user may not change the schema refuses to start on an older one.
 #[tokio::test]
-async fn a_user_who_may_not_migrate_is_told_so() {
+async fn a_user_who_may_not_migrate_gets_one_error() {
     let database = Database::postgres();
     database.on_server(r#"CREATE DATABASE "NAME""#).await;
     let pool = Pool::<Postgres>::connect(&database.url()).await.unwrap();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn passing_codes_are_told_from_lasting_ones() {
+    fn transient_codes_are_distinguished_from_lasting_ones() {
         for code in ["40001", "40P01", "5", "6", "261", "517"] {
             assert!(is_contention(code), "{code}");
         }

@@ -183,8 +183,8 @@ fn labels_entry(yaml: &str) -> Option<(usize, usize)> {
             }
             None => {}
             Some((_, end)) => {
-                let goes_on = line.starts_with([' ', '\t', ']']) || line.starts_with("- ");
-                if !goes_on || line.trim().is_empty() {
+                let continues = line.starts_with([' ', '\t', ']']) || line.starts_with("- ");
+                if !continues || line.trim().is_empty() {
                     break;
                 }
                 *end = next;

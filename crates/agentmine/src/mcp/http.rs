@@ -56,9 +56,8 @@ fn token() -> Result<String> {
     };
     let is_token = token.len() >= SHORTEST && token.bytes().all(|b| b.is_ascii_graphic());
     if !is_token {
-        let what = format!(
-            "the token of {from} is short, or has characters other than visible ASCII"
-        );
+        let what =
+            format!("the token of {from} is short, or has characters other than visible ASCII");
         return Err(Failure::new(Exit::Config, what)
             .hint(format!(
                 "use at least {SHORTEST} characters, for example from `openssl rand -hex 32`"
