@@ -472,7 +472,7 @@ async fn a_section_that_cannot_work_ends_a_process_with_the_code_of_the_configur
 }
 
 #[tokio::test]
-async fn the_consumers_log_names_the_mcp_entry_that_is_left_out_and_why() {
+async fn the_consumers_log_names_the_mcp_entry_that_is_skipped_and_why() {
     let mut rig = Rig::local(solves_demo()).await;
     let file = rig.folder.path().join("mcp_config.json");
     let entries = "{\"mcpServers\": {\n  \"Bad Name\": {\"command\": [\"x\"]},\n  \"gone\": {\"command\": [\"/no/such/program\"]}\n}}";

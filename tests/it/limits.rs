@@ -11,7 +11,7 @@ use crate::rig::Rig;
 
 /// To read the file takes minutes, and no push may be that large.
 #[tokio::test]
-async fn a_file_of_gigabytes_that_nobody_committed_is_left_out_and_named() {
+async fn a_file_of_gigabytes_that_nobody_committed_is_skipped_and_named() {
     let script = "truncate -s 8G 'a large hole.bin' && mkdir sub && truncate -s 1G sub/-x && \
                   truncate -s 1G ignored.o && echo '*.o' > .gitignore";
     let rig = Rig::local(Scenario::new("holes").replies([shell(script), say("Done.")])).await;

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_does_not_show_is_left_out_and_counted() {
+    fn what_a_page_does_not_show_is_omitted_and_counted() {
         for (text, expected) in [
             ("a <!-- evil --> b", "a  b"),
             ("a\n\n<!-- evil\n\nmore evil -->\n\nb", "a\n\n\n\nb"),

@@ -304,7 +304,7 @@ async fn a_lost_answer_is_given_again() {
 }
 
 #[tokio::test]
-async fn a_large_file_is_left_out_and_named_each_time() {
+async fn a_large_file_is_skipped_and_named_each_time() {
     let mut bench = Bench::learned().await;
     bench.shell("truncate -s 8G huge && echo small > small");
     let taken = bench.quick().await;
