@@ -1,6 +1,6 @@
 //! Which workers of this machine are alive.
 //!
-//! A process holds a lock on a file for as long as it lives. The kernel ends the lock with the process, so whoever
+//! A process holds a lock on a file for as long as it lives. The kernel ends the lock with the process, so anybody who
 //! finds a file without its lock knows that the process is gone and writes nothing more; it need not wait until the
 //! leases run out. What another kernel locks is not judged: only files with the same boot id count. A folder that cannot
 //! be written, or that other workers do not share, leaves the leases to their end.
@@ -133,7 +133,7 @@ fn is_whole(path: &Path) -> bool {
 }
 
 fn hold(folder: &Path, database: &str, process: &str) -> io::Result<Held> {
-    // Whoever could write into it could end the leases of workers that live.
+    // Anybody who could write into it could end the leases of workers that live.
     own_folder::create(folder)?;
     let mark = Mark {
         boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?,

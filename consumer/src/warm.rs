@@ -36,7 +36,7 @@ pub(crate) fn start(
         return (deps, Warm(None));
     }
     let executor = &deps.config.command_executor;
-    // A sandbox of no task is stale at that age, whoever sees it.
+    // A sandbox of no task is stale at that age, no matter who sees it.
     let max_age = Duration::from_secs(executor.cleanup.stale_threshold_hours * 3600);
     let settings = WarmSettings {
         size,

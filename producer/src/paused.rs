@@ -21,7 +21,7 @@ use crate::items;
 const MOST: usize = 200;
 /// Items that are checked at once.
 const AT_ONCE: usize = 8;
-/// Whoever removes a pause label does not wait longer for the next pass.
+/// Anybody who removes a pause label does not wait longer for the next pass.
 const LONGEST: Duration = Duration::from_secs(30);
 /// A task whose item could be read all the time lacks a permission that only a write shows, or the git host refused it.
 /// After so long it is tried again.

@@ -13,7 +13,7 @@ fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
         // The only one that starts git on the worker.
         ("agentmine-git", &[]),
         ("agentmine-guest", &["agentmine-process"]),
-        // No I/O: shared by whoever runs shell lines.
+        // No I/O: shared by everything that runs shell lines.
         ("agentmine-shell-policy", &[]),
         (
             "agentmine-tools",

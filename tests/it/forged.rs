@@ -172,7 +172,7 @@ async fn an_engine_that_is_away_during_checks_costs_no_attempt() {
     assert!(!pull.draft, "{}", pull.body);
 }
 
-/// Whether the check of the only task runs in its container. The agent's own is frozen meanwhile, and whoever looks into
+/// Whether the check of the only task runs in its container. The agent's own is frozen meanwhile, and anybody who looks into
 /// it at that moment waits for its end.
 async fn is_checking(rig: &Rig) -> bool {
     let names = containers(&rig.tasks().await).await;

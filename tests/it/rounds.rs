@@ -229,7 +229,7 @@ async fn reviews_within_a_minute_are_one_round_with_one_reply_a_thread_on_gitlab
     reviews_within_a_minute_are_one_round(Rig::on_gitlab(script()).await).await;
 }
 
-/// Whoever asked for changes and approves since asks for nothing; whoever asks again afterwards does.
+/// Anybody who asked for changes and approves since asks for nothing; anybody who asks again afterwards does.
 async fn an_approval_withdraws(rig: Rig) {
     let (mut rig, pull) = opened(rig).await;
     let review = |rig: &Rig, verdict: &str, text: &str| {

@@ -230,7 +230,7 @@ async fn text_that_was_edited_after_the_label_needs_a_confirmation() {
         let tracker = on.tracker(&Named::default());
         let tracker = tracker.as_ref();
         let number = forge.add_issue(repo, "title", "text", &[]);
-        // Before the label: read by whoever labelled.
+        // Before the label: read by the one who labelled.
         forge.edit_text_as(repo, number, "better text", "remy");
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         forge.add_label_as(repo, number, LABEL, "mona");

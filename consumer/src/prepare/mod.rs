@@ -216,7 +216,7 @@ async fn refuse_protected(ctx: &SessionContext, branch: &str) -> Result<(), Sess
     }
 }
 
-/// Whoever requested the work, as `NAME <ADDRESS>`, if the configuration asks for it.
+/// The person who requested the work, as `NAME <ADDRESS>`, if the configuration asks for it.
 async fn co_author(ctx: &SessionContext) -> Result<Option<String>, SessionError> {
     if !ctx.deps.config.agent.co_author_requester {
         return Ok(None);

@@ -99,7 +99,7 @@ pub(crate) async fn may_be_published(ctx: &SessionContext) -> Result<(), Session
     }
     match looked {
         Err(error) if !is_final(&error) => Err(error.into()),
-        // Whoever may not look at the item may not open the pull request either, or the item is gone.
+        // An account that may not read the item may not open the pull request either, or the item is gone.
         Ok(_) | Err(_) => Ok(()),
     }
 }

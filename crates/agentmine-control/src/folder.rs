@@ -1,7 +1,7 @@
 //! A folder of small text files in a repository that may be hostile.
 //!
 //! Guaranteed: each step of the path is opened from the one before it and may not be a link, neither a folder nor a
-//! file, so nothing outside of the repository is read or replaced, whoever changes it meanwhile. Only regular files of a
+//! file, so nothing outside the repository is read or replaced, no matter who changes it meanwhile. Only regular files of a
 //! known ending are read, in the order of their names, with caps on their number and size. A file is replaced as a whole.
 
 use std::fs::File;

@@ -9,7 +9,7 @@ use crate::item::ItemRef;
 const TRIGGER: &str = "round-";
 
 /// One round. It is worked on as a separate task, whose item is the pull request and whose trigger is the number: a
-/// trigger makes a task once for good, so a round is begun once, whoever finds that it is due.
+/// trigger makes a task once for good, so a round is begun once, no matter who finds that it is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Round {
     /// The pull request.

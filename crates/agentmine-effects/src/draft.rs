@@ -150,7 +150,7 @@ impl Effects {
         self.comment_on_draft(&key, pull.number, &text).await
     }
 
-    /// Completes the pull request of a result: its text, if whoever was about to write it died, and that it is ready
+    /// Completes the pull request of a result: its text, if the worker that was about to write it died, and that it is ready
     /// for review, if nothing is missing.
     pub(crate) async fn finish_draft(&self, missing: Option<&str>) -> Result<(), EffectError> {
         let Some(pull) = self.open_draft_of_task().await? else {

@@ -49,7 +49,7 @@ struct Text {
     commit: String,
     #[serde(default)]
     missing: Option<String>,
-    /// All of it, where the pull request is there without a result: whoever takes over writes it.
+    /// All of it, where the pull request is there without a result: the worker that takes over writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     whole: Option<Whole>,
 }
@@ -244,7 +244,7 @@ impl Effects {
 }
 
 impl Effects {
-    /// Writes the text of the result on a pull request that was opened without one, if whoever recorded that text may
+    /// Writes the text of the result on a pull request that was opened without one, if the worker that recorded that text may
     /// have died before it was written.
     pub(crate) async fn complete_text(&self, pull: &PullRequest) -> Result<(), EffectError> {
         let head = self.task.branch();

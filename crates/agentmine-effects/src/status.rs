@@ -5,7 +5,7 @@
 //! where the first may be edited. An older task never replaces what a newer one wrote.
 //!
 //! What a task says beside its progress (the text editor is missing, the newest answer to a person) is recorded, and every
-//! later edit keeps it, whoever makes it. An answer that says how far the task is goes with the first edit after that
+//! later edit keeps it, no matter who makes it. An answer that says how far the task is goes with the first edit after that
 //! changed. Accepted: a session that edits the comment meanwhile may overwrite it with what it
 //! said before, until its next edit or the second look at its end.
 

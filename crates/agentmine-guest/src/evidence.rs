@@ -10,7 +10,7 @@
 //! - A program that an earlier check put into the home folder does not take the place of one of the system:
 //!   once a new one has the name of another on the search path, the folders in the home folder come last.
 //!
-//! What remains: a check runs files of the commit that it checks, and of what its set-up installed, and whoever
+//! What remains: a check runs files of the commit that it checks, and of what its set-up installed, and anybody who
 //! wrote those decides about its exit code. An earlier check can change files that a later one reads, e.g.
 //! `node_modules`, a build folder or settings in the home folder.
 

@@ -1,6 +1,6 @@
 //! A text that is too long, as its first and last lines with an exact note between them.
 //!
-//! A text is cut once, by whoever shows it. Secrets are therefore redacted before, by [`Excerpt::redacted`].
+//! A text is cut once, by the code that shows it. Secrets are therefore redacted before, by [`Excerpt::redacted`].
 //! Where a server has cut its text in the same way and its note is cut too, what that note says is added, so
 //! that the amount stays true.
 

@@ -396,7 +396,7 @@ async fn a_cut_connection_recovers_and_a_late_acknowledgement_is_no_error() {
         }
     });
     wire.cut.send_modify(|n| *n += 1);
-    // What was held comes again to whoever asks.
+    // What was held is delivered again on the next request.
     let again = waiting.await.unwrap();
     assert_eq!(again.wake_up().unwrap(), &sent);
     held.ack().await.unwrap();

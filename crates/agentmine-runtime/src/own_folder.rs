@@ -1,7 +1,7 @@
 //! Folders of this user alone, wherever the environment puts them.
 //!
 //! Without a home folder, the state is below `/tmp`, where every user of the machine may have made a folder or a link
-//! of that name first. Whoever owns it could exchange what is in it, programs among it.
+//! of that name first. Anybody who owns it could exchange what is in it, programs among it.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};

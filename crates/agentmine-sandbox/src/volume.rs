@@ -1,7 +1,7 @@
 //! A file system of fixed size for a workspace: a limit that the kernel enforces, whatever a sandbox does.
 //!
 //! It lies in a file without a name, whose space is reserved from the start, behind a loop device that ends with its
-//! last user. So a sandbox cannot fill the machine's disk, and nothing stays behind, whoever dies and when. The
+//! last user. So a sandbox cannot fill the machine's disk, and nothing stays behind, no matter who dies and when. The
 //! sandbox never reaches the device, only files on it.
 
 use std::ffi::CString;
@@ -158,7 +158,7 @@ impl Volume {
     }
 }
 
-/// Ends the mounts on this folder. Whoever still uses files on them keeps them until it ends. It is no error if
+/// Ends the mounts on this folder. A process that still uses files on them keeps them until it ends. It is no error if
 /// there are none.
 pub(crate) fn unmount(folder: &Path) {
     let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;

@@ -338,7 +338,7 @@ pub trait TaskStore: Send + Sync + 'static {
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 
     /// Obeys a command that a person wrote in a comment: records `key` as done and leaves the order in the row, in one
-    /// transaction, so that it is obeyed once whoever finds it.
+    /// transaction, so that it is carried out once, no matter who finds it.
     async fn obey(
         &self,
         task: TaskId,

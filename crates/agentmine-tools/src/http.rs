@@ -25,7 +25,7 @@ const MAX_SESSIONS: usize = 256;
 /// Who may connect.
 #[derive(Clone)]
 pub enum Access {
-    /// Whoever can: every program of every user of this machine.
+    /// Who can: every program of every user of this machine.
     Anybody,
     /// Who names this token, as `Authorization: Bearer TOKEN`.
     Token(Arc<str>),

@@ -3,7 +3,7 @@
 //! [`Tracker`] speaks of items, labels, comments and pull requests; a GitLab merge request is a pull
 //! request here, and its `iid` the number. Guaranteed: every write is idempotent or can be looked up
 //! first, which lets the effects of ARCHITECTURE.md happen once. Retries happen in one place, below
-//! the adapters: whoever gets a [`TrackerError`] need not try again, and learns from
+//! the adapters: a caller that gets a [`TrackerError`] need not try again, and learns from
 //! [`TrackerError::blame`] whose fault it is and when another try makes sense.
 
 mod error;

@@ -35,7 +35,7 @@ impl Person {
         self.is_bot || self.login.ends_with("[bot]") || of_token || of_service
     }
 
-    /// Whoever had an account that is gone, as forges show it.
+    /// A person whose account is gone, as forges show it.
     pub(crate) fn ghost() -> Self {
         Self {
             login: "ghost".to_owned(),

@@ -1,7 +1,7 @@
 //! Ticks: which were set on a dashboard, by whom, and what comes of them.
 //!
 //! A tick is obeyed if everybody who changed the text since AgentMine wrote it may start work: forges say who changed it, and
-//! not which line. Else all of them are undone, with a sentence. Each is obeyed once, whoever finds it: its record names the
+//! not which line. Else all of them are undone, with a sentence. Each is obeyed once, no matter who finds it: its record names the
 //! text that it was set in, and what came of it, so that the sentence names all ticks of a text also where several processes
 //! obeyed them, one after the other. Accepted: a tick that reaches the forge between the last look and the write, some milliseconds, is
 //! lost, and the box is shown unticked.
@@ -158,7 +158,7 @@ impl Obeying<'_> {
         Ok(Who::Allowed(names.join(" and ")))
     }
 
-    /// Does what one tick asks for, once; returns what came of it, whoever did it.
+    /// Does what one tick asks for, once; returns what came of it, no matter who did it.
     async fn obey(
         &self,
         issue: &DashboardIssue,
@@ -189,7 +189,7 @@ impl Obeying<'_> {
         };
         let key = EffectKey::command(&format!("{name}-{}", action.as_str()));
         if let Some(EffectState::Done(record)) = store.effect(task.id, &key).await? {
-            // Whoever obeyed it may have died before it recorded what came of it.
+            // The producer that carried it out may have died before it recorded the result.
             let done = match action {
                 BoxAction::Stop => "is stopped",
                 BoxAction::Start | BoxAction::Retry => "continues",
@@ -265,7 +265,7 @@ impl Obeying<'_> {
         ))
     }
 
-    /// Whoever ticked the box may start the work that somebody else asked for.
+    /// Anybody who ticked the box may start the work that somebody else asked for.
     async fn start_held(
         &self,
         issue: &DashboardIssue,

@@ -286,7 +286,7 @@ impl Look<'_> {
                 tracing::info!(task.id = %task.id, task.number = %task.number, %item, round = number, "a round begins");
                 Work::Begun(Box::new(Begun::Now(task)))
             }
-            // Whoever recorded it may have died before it was labelled.
+            // The producer that recorded it may have died before it was labelled.
             Enqueued::Known(task)
                 if task.trigger == new.trigger
                     && task.state == TaskState::Queued

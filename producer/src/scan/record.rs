@@ -66,7 +66,7 @@ impl Requested {
     }
 }
 
-/// Records a task for each item that requests work, unless the request is held: whoever made it may not start work.
+/// Records a task for each item that requests work, unless the request is held because its author may not start work.
 /// Where the item has one that waits, that one is the
 /// answer; where a worker holds it, the label stays on the item, and a scan after its end makes another.
 pub(super) async fn record(

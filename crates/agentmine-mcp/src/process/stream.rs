@@ -1,7 +1,7 @@
 //! A server's stdin and stdout as one stream, whose writing half can be closed.
 //!
 //! A child's stdin closes only when it is dropped, and most servers exit when it closes. So it can also be
-//! closed from outside, whoever holds the stream.
+//! closed from outside, no matter who holds the stream.
 
 use std::io;
 use std::pin::Pin;

@@ -13,7 +13,7 @@ pub(super) const FORMAT: &str = "byte-size";
 pub(super) const EXPECTED: &str = "a size such as `512m` or `4g`";
 
 /// A number of bytes, written as a number with an optional unit `b`, `k`, `m`, `g` or `t` (also `kb`,
-/// `kib`, …) in powers of 1024. The only parser of sizes: whoever needs bytes gets this type.
+/// `kib`, …) in powers of 1024. The only parser of sizes: code that needs bytes gets this type.
 ///
 /// ```
 /// use agentmine_runtime::config::ByteSize;

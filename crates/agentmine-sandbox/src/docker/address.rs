@@ -1,4 +1,4 @@
-//! Who can read and change the connection to an engine over TCP. Whoever can controls the engine's machine.
+//! Who can read and change the connection to an engine over TCP. Anybody who can controls the engine's machine.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

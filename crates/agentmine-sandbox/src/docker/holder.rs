@@ -8,7 +8,7 @@ use super::engine::{Engine, is_missing};
 use crate::error::SandboxError;
 use crate::name::PREFIX;
 
-/// A container that never starts. Whoever made it removes it.
+/// A container that never starts. The process that made it removes it.
 pub(super) struct Holder<'a> {
     engine: &'a Engine,
     pub(super) id: String,

@@ -216,7 +216,7 @@ impl LocalBackend {
         Ok(true)
     }
 
-    /// Whoever clears temporary files may have removed them since the worker began.
+    /// A cleaner of temporary files may have removed them since the worker began.
     fn prepare_folder(&self) -> Result<(), SandboxError> {
         state::prepare(&self.0.state_dir)?;
         programs::install(&self.0.state_dir).map(drop)
@@ -244,7 +244,7 @@ impl LocalBackend {
             let _ = state::remove(&folder).await;
             return Err(error);
         }
-        // Whoever removes a jail that was never started must know its groups too.
+        // The process that removes a jail that was never started must know its groups too.
         record.save(&folder)?;
         let launching = self.launch(jail, &folder, &mut record, &cgroups);
         let (child, tunnel) = match around("sandbox.start", launching).await {
@@ -306,7 +306,7 @@ impl LocalBackend {
             Ok(tunnel) => Ok((child, tunnel)),
             Err(SandboxError::Gone(why)) => {
                 let said = stderr.text().await;
-                // Removed meanwhile: by whoever clears the temporary files, or by a sweep.
+                // Removed meanwhile: by a cleaner of temporary files, or by a sweep.
                 if !workspace.exists() {
                     let missing = workspace.display();
                     return Err(SandboxError::Unavailable(format!(

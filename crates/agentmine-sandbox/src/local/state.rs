@@ -1,4 +1,4 @@
-//! The folder of each jail: its workspace, and a record for whoever removes it.
+//! The folder of each jail: its workspace, and a record for the process that removes it.
 //!
 //! Each jail has its own folder, which no other jail of the same name ever gets: `NAME~RANDOM`. So a worker
 //! that was stalled can neither remove nor change the jail of a later lease. Earlier versions named the folder

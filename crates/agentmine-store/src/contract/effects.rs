@@ -30,7 +30,7 @@ async fn effects_go_from_fresh_to_unsure_to_done(world: World) {
         .await
         .unwrap();
 
-    // What happened, happened, whoever holds the row.
+    // What happened, happened, no matter who holds the row.
     let result = json!({"url": "u\u{0}"});
     store.effect_done(lease.task, &key, &result).await.unwrap();
     let state = store.effect_begin(lease.task, None, &key).await.unwrap();

@@ -1,6 +1,6 @@
 //! When the database was away, as this process saw it.
 //!
-//! A worker cannot extend its lease while the database is away. Whoever took the lease at the first moment at
+//! A worker cannot extend its lease while the database is away. A worker that took the lease at the first moment at
 //! which the database is back would count an attempt that the task did not cause, and give the work to a second
 //! worker. So for the length of a lease after an absence nobody takes an expired one: its holder, if there
 //! still is one, has extended it by then. The same holds after a pause: of this process, which may have been

@@ -1,4 +1,4 @@
-//! Sessions of clients outside of the fleet. They hold no lease: they are begun and ended by whoever runs the client.
+//! Sessions of clients outside of the fleet. They hold no lease: they are begun and ended by the person who runs the client.
 
 use agentmine_domain::{
     AssigneeType, EndState, Session, SessionId, Task, TaskHome, TaskId, TaskState,

@@ -105,7 +105,7 @@ impl Failure {
             Self::Database(error) => match code(error) {
                 // The statement's own time limit, or somebody who cancelled it.
                 Some(code) if code == "57014" => Presence::There,
-                // SQLite has one lock: whoever waits for it in vain can extend no lease.
+                // SQLite has one lock: a process that waits for it in vain cannot extend a lease.
                 Some(code) if sqlite_primary(&code).is_none() && is_contention(&code) => {
                     Presence::There
                 }

@@ -26,7 +26,7 @@ pub(super) enum Before {
     Content(Vec<u8>),
 }
 
-/// Distinguishes contents. Not cryptographic: whoever could forge one can write the file anyway.
+/// Distinguishes contents. Not cryptographic: anybody who could forge one can write the file anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     len: usize,

@@ -723,7 +723,7 @@ fn write_keeps_mode_and_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(f.project("")).unwrap().count(), 1);
 }
 
-/// In a sandbox and outside: whoever reads meanwhile sees the old text or the new one, whole.
+/// In a sandbox and outside: anybody who reads meanwhile sees the old text or the new one, whole.
 #[test]
 fn reader_never_sees_a_part_of_an_edit() {
     let f = fixture();

@@ -1,7 +1,7 @@
 //! AgentMine's one issue that carries a marker, on any forge.
 //!
 //! Guaranteed: it is opened once. A request to open it whose outcome is unknown is looked up before it is sent again, and of
-//! several with the same marker the first one counts. Whoever calls lets nobody else open one meanwhile.
+//! several with the same marker the first one counts. The caller makes sure that nobody else opens one meanwhile.
 
 use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;

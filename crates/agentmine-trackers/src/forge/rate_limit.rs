@@ -54,7 +54,7 @@ pub(crate) enum Scope {
     Bucket,
     /// For every request of the holder.
     Holder,
-    /// For those of the bucket, whoever the holder is: the server itself is away.
+    /// For those of the bucket, no matter who the holder is: the server itself is away.
     Server,
 }
 

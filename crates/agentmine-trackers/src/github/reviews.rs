@@ -51,7 +51,7 @@ impl ReadReviews {
 }
 
 impl Api {
-    /// The commands in reviews of these pull requests of one repository and on their lines. Whoever writes one changes the
+    /// The commands in reviews of these pull requests of one repository and on their lines. Anybody who writes one changes the
     /// time of the pull request in the list of the open ones.
     pub(super) async fn recent_reviews(
         &self,

@@ -978,7 +978,7 @@ async fn an_account_that_is_renamed_keeps_its_one_comment() {
         assert_eq!(written.await.unwrap(), "1");
     }
     assert_eq!(count(&server, "POST", list).await, 1);
-    // What is assigned to it, or mentions it, has the new name as well; whoever takes the old one is somebody else.
+    // What is assigned to it, or mentions it, has the new name as well; anybody who takes the old one is somebody else.
     assert_eq!(tracker.own_login().await.unwrap(), "renamed");
     for (login, ours) in [("renamed", true), ("bot", false)] {
         let person = crate::people::Person {

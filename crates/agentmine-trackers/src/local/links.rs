@@ -1,7 +1,7 @@
 //! Links in the tracker's folders. A repository may come from anywhere: a link in it must not make the tracker show a
 //! file of the machine to a model, or replace one.
 //!
-//! Accepted: whoever changes the folder while it is used is its owner, who needs no link. A sandbox has a clone.
+//! Accepted: anybody who changes the folder while it is used is its owner, who needs no link. A sandbox has a clone.
 
 use std::path::{Path, PathBuf};
 

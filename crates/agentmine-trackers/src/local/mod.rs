@@ -40,7 +40,7 @@ use repo::Repo;
 
 const HOST: &str = "localhost";
 
-/// A request by whoever can write to the folder.
+/// A request by anybody who can write to the folder.
 fn by_operator() -> Requested {
     let person = Person {
         login: "user".to_owned(),

@@ -77,7 +77,7 @@ const FIRST_USER: u32 = 0x4000_0000;
 pub enum Rights {
     /// A separate user.
     None,
-    /// Whoever runs the suite, as a rule the machine's root.
+    /// Anybody who runs the suite, as a rule the machine's root.
     Root,
 }
 

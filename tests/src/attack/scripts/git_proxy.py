@@ -320,7 +320,7 @@ def push_a_tree_that_writes_into_git():
 
 @recorded("push")
 def push_a_submodule_that_runs_a_program():
-    """Pushes a submodule whose URL is a program for whoever clones it"""
+    """Pushes a submodule whose URL is a program for the one who clones it"""
     honest()
     config = b'[submodule "x"]\n\tpath = x\n\turl = ext::sh -c "touch /tmp/x"\n'
     blob = git("hash-object", "-w", "--stdin", input=config).decode().strip()

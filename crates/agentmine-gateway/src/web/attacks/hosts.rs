@@ -100,7 +100,7 @@ fn of_several_addresses_the_private_ones_are_not_connected_to() {
 fn a_name_that_resolves_differently_the_second_time_is_checked_again() {
     in_its_own_network(|network| async move {
         let gateway = gateway(|_| {});
-        // Whoever asks once more between check and connection gets the second answer.
+        // A second lookup between check and connection gets the second answer.
         for (at, private) in ["127.0.0.1", "169.254.169.254", "10.0.0.1"]
             .into_iter()
             .enumerate()

@@ -95,7 +95,7 @@ impl TryFrom<HeldRow> for Held {
 }
 
 row!(
-    /// A round; whoever asks for it knows its pull request.
+    /// A round; the caller knows its pull request.
     RoundRow {
         number: i64,
         origin: Id,
