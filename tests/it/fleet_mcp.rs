@@ -615,7 +615,7 @@ async fn resources_and_prompts_of_servers_can_be_listed_and_used() {
     assert_eq!(texts[2], "library: review (path: ) Review a file");
     assert_eq!(texts[3], "user: Review greet.sh");
     assert!(
-        texts[4].contains("there is no MCP server \\\"nobody\\\" to use; there are: library"),
+        texts[4].contains("there is no MCP server \\\"nobody\\\". Available servers: library"),
         "{}",
         texts[4]
     );

@@ -43,7 +43,7 @@ async fn is_worked_on_like_an_issue(rig: Rig) {
     assert!(pull.head.starts_with("agentmine/task-1-"), "{}", pull.head);
     let body = &pull.body;
     assert!(
-        body.starts_with("For task 1 of AgentMine, which a person made."),
+        body.starts_with("For AgentMine task 1, which a person created."),
         "{body}"
     );
     assert!(

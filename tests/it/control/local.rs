@@ -141,7 +141,7 @@ async fn a_task_of_a_person_is_worked_on_in_the_current_repository_and_followed(
     let pull = pull.map(|it| std::fs::read_to_string(it.unwrap().path()).unwrap());
     let pull = pull.collect::<String>();
     assert!(
-        pull.contains("For task 1 of AgentMine, which a person made."),
+        pull.contains("For AgentMine task 1, which a person created."),
         "{pull}"
     );
     assert!(!pull.contains("Closes"), "{pull}");

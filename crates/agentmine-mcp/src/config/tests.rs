@@ -171,7 +171,7 @@ fn every_fault_is_reported_at_once_with_its_place() {
         "8: mcpServers.github: unknown key `comand`, expected one of `args`",
         "9: mcpServers.github.env.A: a value that is not shown, expected a string; put it in quotes",
         "9: mcpServers.github.env.B: the environment variable NONE is not set; set it, or write ${NONE:-DEFAULT}",
-        "10: mcpServers.github.alwaysAllow: not a key here: there is no approval",
+        "10: mcpServers.github.alwaysAllow: not a known key: there is no approval",
         "12: mcpServers.nothing: neither `command` nor `url`",
         "13: mcpServers.two: `command` and `url`",
         "14: mcpServers.line.command: the program's name contains spaces; expected a list",
