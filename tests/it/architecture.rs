@@ -224,3 +224,12 @@ fn names_of_labels_are_compared_in_one_place() {
         "they compare names of labels themselves: {found:?}"
     );
 }
+
+/// What removes the label of one state is what adds that of another.
+#[test]
+fn labels_are_changed_on_a_tracker_in_one_place() {
+    let changes = |code: &str| code.contains(".set_labels(");
+    let apart_from = ["agentmine-trackers", "src/item_labels.rs"];
+    let found = sources_that(changes, &apart_from);
+    assert!(found.is_empty(), "they change labels themselves: {found:?}");
+}

@@ -1,16 +1,14 @@
 //! The label that shows the state of the task on its item.
 
-use std::slice::from_ref;
-
 use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
-use agentmine_runtime::config::{Labels, has_label, same_label};
-use agentmine_runtime::permit::{BootInstant, Permit};
+use agentmine_runtime::config::{has_label, same_label};
 use agentmine_store::EffectState;
 use agentmine_trackers::{LabelRequest, TrackerError};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 
-use crate::{EffectError, Effects, FRESH};
+use crate::item_labels::{ItemLabels, name};
+use crate::{EffectError, Effects};
 
 /// Whether a task is still at rest whose label was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,23 +122,18 @@ impl Effects {
         })
     }
 
-    /// Replaces this label by that of the item's latest task, if it is another one.
     async fn give_way(&self, label: TaskLabel) -> Result<(), EffectError> {
-        let mut shown = label;
-        while let Some(latest) = self.latest().await? {
-            let now = TaskLabel::of(latest.state);
-            if now == shown {
-                break;
-            }
-            // The permit of the report may have lapsed; this write goes by what was just read.
-            let permit = Permit::of(BootInstant::now(), FRESH);
-            let (add, remove) = (name(now, &self.labels), name(shown, &self.labels));
-            self.tracker
-                .set_labels(&self.task.item, from_ref(add), from_ref(remove), &permit)
-                .await?;
-            shown = now;
+        self.item_labels()
+            .give_way(self.store.as_ref(), label)
+            .await
+    }
+
+    fn item_labels(&self) -> ItemLabels<'_> {
+        ItemLabels {
+            tracker: self.tracker.as_ref(),
+            labels: &self.labels,
+            item: &self.task.item,
         }
-        Ok(())
     }
 
     async fn latest(&self) -> Result<Option<Task>, EffectError> {
@@ -152,7 +145,7 @@ impl Effects {
         Ok(task.map(|task| task.state))
     }
 
-    /// Sets this label and removes the others. All label changes go through here. The request label stays
+    /// Sets this label and removes the others. The request label stays
     /// if a person added it after the request that this task answers: the item is worked on again then.
     pub(crate) async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
@@ -169,10 +162,9 @@ impl Effects {
             .chain(earlier)
             .cloned()
             .collect();
-        self.tracker
-            .set_labels(&self.task.item, from_ref(add), &remove, &self.permit)
-            .await?;
-        Ok(())
+        self.item_labels()
+            .change(label, &remove, &self.permit)
+            .await
     }
 }
 
@@ -235,14 +227,4 @@ impl Effects {
 /// What is recorded of a label: its name on the tracker, which the configuration may change later.
 fn named(name: &str) -> Value {
     json!({ "name": name })
-}
-
-pub(crate) fn name(label: TaskLabel, labels: &Labels) -> &String {
-    match label {
-        TaskLabel::Processing => &labels.processing,
-        TaskLabel::Done => &labels.done,
-        TaskLabel::Paused => &labels.paused,
-        TaskLabel::Stopped => &labels.stopped,
-        TaskLabel::Failed => &labels.failed,
-    }
 }

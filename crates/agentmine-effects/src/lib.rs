@@ -16,6 +16,7 @@ mod confirm;
 mod dashboard;
 mod draft;
 mod error;
+mod item_labels;
 mod label;
 mod orphan;
 mod pull_request;

@@ -9,8 +9,6 @@
 //! Accepted: a task of another fleet that has no comment yet, since it waits in the queue, or that takes longer than a
 //! day, is taken for lost. A worker whose item was changed sets its label again when its task ends.
 
-use std::slice::from_ref;
-
 use agentmine_domain::{EffectKey, ItemRef, TaskId, TaskLabel, TaskState};
 use agentmine_runtime::config::has_label;
 use agentmine_runtime::permit::{BootInstant, Permit};
@@ -18,6 +16,7 @@ use agentmine_store::Store;
 use agentmine_trackers::{FLEET_MARKER, LabelRequest, Marker};
 use chrono::{TimeDelta, Utc};
 
+use crate::item_labels::ItemLabels;
 use crate::text::orphan_comment;
 use crate::{EffectError, FRESH, Reporter};
 
@@ -101,19 +100,21 @@ impl Reporter {
         self.tracker
             .write_comment(item, &marker, &text, permit)
             .await?;
-        let stopped = from_ref(&self.labels.stopped);
-        let processing = from_ref(&self.labels.processing);
-        self.tracker
-            .set_labels(item, stopped, processing, permit)
+        let on_item = ItemLabels {
+            tracker: self.tracker.as_ref(),
+            labels: &self.labels,
+            item,
+        };
+        on_item
+            .replace(TaskLabel::Processing, TaskLabel::Stopped, permit)
             .await?;
         // A task may have been made during the writes; its label takes precedence.
-        if is_live(self.store.as_ref(), item).await? {
-            self.tracker
-                .set_labels(item, processing, stopped, permit)
-                .await?;
-            return Ok(Orphan::Live);
-        }
-        Ok(Orphan::PutRight)
+        let store = self.store.as_ref();
+        on_item.give_way(store, TaskLabel::Stopped).await?;
+        Ok(match is_live(store, item).await? {
+            true => Orphan::Live,
+            false => Orphan::PutRight,
+        })
     }
 }
 

@@ -437,7 +437,7 @@ async fn a_label_replaces_the_fleets_labels_and_keeps_foreign_ones() {
         effects.label(*label).await.unwrap();
         let expected = [
             "bug".to_owned(),
-            label::name(*label, &Labels::default()).clone(),
+            item_labels::name(*label, &Labels::default()).clone(),
         ];
         assert_eq!(world.labels(), expected);
     }
@@ -1097,4 +1097,40 @@ async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
     assert_eq!(forgotten, (Orphan::PutRight, vec![stopped.clone()]));
     let known = look(23, world.task.id, processing).await;
     assert_eq!(known, (Orphan::PutRight, vec![stopped]));
+}
+
+#[tokio::test]
+async fn an_orphan_gets_the_label_of_a_task_that_is_made_meanwhile() {
+    let world = World::new().await;
+    let item = ItemRef {
+        number: 8,
+        ..world.task.item.clone()
+    };
+    let reporter = Reporter {
+        store: Arc::clone(&world.store),
+        tracker: Arc::clone(&world.tracker) as Arc<dyn Tracker>,
+        labels: Labels::default(),
+        hold: MINUTE,
+    };
+    let slow = Slow::default();
+    {
+        let mut forge = world.tracker.forge();
+        forge.labels = vec![Labels::default().processing];
+        forge.slow = Some(slow.clone());
+    }
+    let made = async {
+        slow.arrived.notified().await;
+        let new = NewTask {
+            item: item.clone(),
+            ..requested_by("event-3")
+        };
+        let Enqueued::Created(task) = world.store.enqueue(&new).await.unwrap() else {
+            panic!("it is known");
+        };
+        assert!(world.store.request_pause(task.id, "lunch").await.unwrap());
+        slow.may_go_on.notify_one();
+    };
+    let (orphan, ()) = tokio::join!(reporter.put_orphan_right(&item), made);
+    assert_eq!(orphan.unwrap(), Orphan::Live);
+    assert_eq!(world.labels(), [Labels::default().paused]);
 }
