@@ -88,6 +88,17 @@ impl EffectKey {
         }
     }
 
+    /// The label of a pause that ended in this epoch, under which its name stays known. A later pause in the same epoch has
+    /// [`EffectKey::label`] for itself.
+    #[must_use]
+    pub fn ended_pause_label(epoch: Epoch) -> Self {
+        Self {
+            kind: EffectKind::Label,
+            key: "was_paused".to_owned(),
+            epoch,
+        }
+    }
+
     /// The label that requested the task. Only its name is recorded: nothing is written for it.
     #[must_use]
     pub fn request_label() -> Self {

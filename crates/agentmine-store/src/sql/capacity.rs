@@ -128,7 +128,7 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
                 .rows(
                     "SELECT item_number,
                          (SELECT min(e.result) FROM effects e
-                          WHERE e.task = tasks.id AND e.kind IN ('pull_request', 'pull_request_draft')) AS result
+                          WHERE e.task = tasks.id AND e.kind IN ({opening kinds})) AS result
                      FROM tasks
                      WHERE tracker = $1 AND host = $2 AND repo_id = $3
                        AND state IN ('failed', 'stopped', 'paused') AND item_kind = 'issue' AND {opened} > 0
@@ -166,7 +166,7 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
                                AND state IN ('failed', 'stopped', 'paused') AND item_kind = 'issue'
                                AND updated_at > {now} - $4{ms}
                                AND (SELECT count(*) FROM effects e
-                                    WHERE e.task = tasks.id AND e.kind IN ('pull_request', 'pull_request_draft')
+                                    WHERE e.task = tasks.id AND e.kind IN ({opening kinds})
                                       AND e.done_at > {now} - $4{ms}) > 0)",
                     args![tracker.as_str(), host, repo_id, time],
                 )

@@ -10,6 +10,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Database, FromRow, Pool, SqlSafeStr as _, SqlStr, Transaction};
 
 use super::arg::Arg;
+use super::effect_words::EFFECTS;
 use super::failure::Failure;
 use crate::migrations::Embedded;
 use crate::{NewStep, Publish};
@@ -253,13 +254,13 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
         // branch of a task has one name, so there is at most one such effect.
         (
             "{one more}",
-            "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = 'pull_request')",
+            "(SELECT count(*) FROM effects e WHERE e.task = tasks.id AND e.kind = {pull request})",
         ),
         // Records of pull requests that a task opened. A count, as below.
         (
             "{opened}",
             "(SELECT count(*) FROM effects e
-              WHERE e.task = tasks.id AND e.kind IN ('pull_request', 'pull_request_draft') AND e.done_at IS NOT NULL)",
+              WHERE e.task = tasks.id AND e.kind IN ({opening kinds}) AND e.done_at IS NOT NULL)",
         ),
         // What a worker of the fleet may claim: a task of the fleet that waits for nothing, is not for a person, and has
         // nothing open before it.
@@ -300,7 +301,9 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
         ("{lock free}", D::LOCK_FREE),
         ("{lock shared}", D::LOCK_SHARED),
     ];
-    let sql = words.iter().fold(template.to_owned(), |sql, (word, text)| {
+    let effects = EFFECTS.iter().map(|(word, text)| (*word, text.as_str()));
+    let words = words.into_iter().chain(effects);
+    let sql = words.fold(template.to_owned(), |sql, (word, text)| {
         sql.replace(word, text)
     });
     AssertSqlSafe(sql).into_sql_str()

@@ -1,6 +1,6 @@
 //! Effects: begun and done.
 
-use agentmine_domain::{EffectKey, Epoch, Lease, TaskId};
+use agentmine_domain::{EffectKey, Epoch, Lease, TaskId, TaskLabel};
 use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -78,7 +78,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
             let results: Vec<(String,)> = db
                 .rows(
                     "SELECT result FROM effects
-                     WHERE task = $1 AND kind = 'label' AND result IS NOT NULL",
+                     WHERE task = $1 AND kind = {label} AND result IS NOT NULL",
                     args![task],
                 )
                 .await?;
@@ -138,23 +138,30 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
 /// The task leaves its pause, and may be paused again in the same epoch: that pause is shown by a separate label.
 /// The name of the label stays known.
 pub(super) async fn end_pause<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<(), Failure> {
+    let epoch: Option<i64> = tx
+        .scalar("SELECT epoch FROM tasks WHERE id = $1", args![task])
+        .await?;
+    let Some(epoch) = epoch.map(Epoch) else {
+        return Ok(());
+    };
+    let shown = EffectKey::label(TaskLabel::Paused, epoch);
+    let ended = EffectKey::ended_pause_label(epoch);
     tx.execute(
         "INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
-         SELECT task, kind, 'was_paused', epoch, result, begun_at, done_at FROM effects
-         WHERE task = $1 AND kind = 'label' AND key = 'paused' AND done_at IS NOT NULL
-           AND epoch = (SELECT epoch FROM tasks WHERE id = $1)
+         SELECT task, kind, $5, epoch, result, begun_at, done_at FROM effects
+         WHERE task = $1 AND kind = $2 AND key = $3 AND epoch = $4 AND done_at IS NOT NULL
          ON CONFLICT (task, kind, key, epoch) DO UPDATE
          SET result = excluded.result, done_at = excluded.done_at",
-        args![task],
+        args![task, shown.kind().as_str(), shown.key(), epoch, ended.key()],
     )
     .await?;
-    tx.execute(
-        "DELETE FROM effects
-         WHERE task = $1 AND kind IN ('label', 'label_check') AND key = 'paused'
-           AND epoch = (SELECT epoch FROM tasks WHERE id = $1)",
-        args![task],
-    )
-    .await?;
+    for over in [shown, EffectKey::label_check(TaskLabel::Paused, epoch)] {
+        tx.execute(
+            "DELETE FROM effects WHERE task = $1 AND kind = $2 AND key = $3 AND epoch = $4",
+            args![task, over.kind().as_str(), over.key(), epoch],
+        )
+        .await?;
+    }
     Ok(())
 }
 

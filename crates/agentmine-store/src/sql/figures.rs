@@ -36,8 +36,7 @@ impl<D: Dialect> FigureStore for SqlStore<D> {
                      FROM tasks t
                      WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
                        AND (SELECT count(*) FROM effects e
-                            WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                              AND e.epoch = t.epoch AND e.done_at IS NOT NULL) = 0",
+                            WHERE {label of t} AND e.done_at IS NOT NULL) = 0",
                 )
                 .await?,
                 effects: backlog(

@@ -31,15 +31,14 @@ pub(super) async fn close_intents<D: Dialect>(
         "UPDATE effects SET done_at = {now}, result = $2
          WHERE done_at IS NULL AND begun_at <= {now} - $1{ms}
            AND (EXISTS (SELECT 1 FROM tasks t
-                        WHERE t.id = effects.task AND effects.kind IN ('label', 'label_check')
+                        WHERE t.id = effects.task AND effects.kind IN ({label}, {label check})
                           AND effects.epoch < t.epoch)
                 OR EXISTS (SELECT 1 FROM tasks t
-                           JOIN effects e ON e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                                         AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms}
+                           JOIN effects e ON {label of t} AND e.done_at <= {now} - $1{ms}
                            WHERE t.id = effects.task AND t.state IN ('done', 'failed', 'stopped')
-                             AND effects.kind <> 'label_check')
+                             AND effects.kind <> {label check})
                 OR EXISTS (SELECT 1 FROM tasks t
-                           WHERE t.id = effects.task AND effects.kind = 'label_check'
+                           WHERE t.id = effects.task AND effects.kind = {label check}
                              AND (t.updated_at <= {now} - $3{ms}
                                   OR EXISTS (SELECT 1 FROM tasks later
                                              WHERE later.item_key = t.item_key AND later.number > t.number))))",

@@ -33,15 +33,13 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
         after: TaskNumber,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError> {
-        // A state at rest and its label have the same name: see `TaskLabel::of`.
         self.select::<TaskRow, _>(
             "unreported",
             "SELECT {columns} FROM tasks t
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
                AND updated_at <= {now} - $1{ms} AND number > $2
                AND (SELECT count(*) FROM effects e
-                    WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                      AND e.epoch = t.epoch AND e.done_at IS NOT NULL) = 0
+                    WHERE {label of t} AND e.done_at IS NOT NULL) = 0
              ORDER BY number LIMIT $3",
             args![older_than, after.0, limit],
         )
@@ -61,11 +59,9 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND updated_at > {now} - $4{ms}
                AND +number > $2
                AND (SELECT count(*) FROM effects e
-                    WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                      AND e.epoch = t.epoch AND e.done_at <= {now} - $1{ms}) > 0
+                    WHERE {label of t} AND e.done_at <= {now} - $1{ms}) > 0
                AND (SELECT count(*) FROM effects e
-                    WHERE e.task = t.id AND e.kind = 'label_check' AND e.key = t.state
-                      AND e.epoch = t.epoch AND e.done_at IS NOT NULL) = 0
+                    WHERE {label check of t} AND e.done_at IS NOT NULL) = 0
                AND (SELECT count(*) FROM tasks later
                     WHERE later.item_key = t.item_key AND later.number > t.number) = 0
              ORDER BY +number LIMIT $3",
@@ -135,8 +131,7 @@ pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Fail
             "SELECT {columns} FROM tasks t
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported AND state <> 'paused'
                AND (SELECT count(*) FROM effects e
-                    WHERE e.task = t.id AND e.kind = 'label' AND e.key = t.state
-                      AND e.epoch = t.epoch AND e.done_at IS NOT NULL) > 0
+                    WHERE {label of t} AND e.done_at IS NOT NULL) > 0
              ORDER BY number LIMIT $1",
             args![NOTED_AT_ONCE],
         )
@@ -144,11 +139,10 @@ pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Fail
     for row in reported {
         // Compared again: the result of a failed task may have been found meanwhile.
         tx.execute(
-            "UPDATE tasks SET end_reported = true
+            "UPDATE tasks AS t SET end_reported = true
              WHERE id = $1 AND state IN ('done', 'failed', 'stopped')
                AND EXISTS (SELECT 1 FROM effects e
-                           WHERE e.task = tasks.id AND e.kind = 'label' AND e.key = tasks.state
-                             AND e.epoch = tasks.epoch AND e.done_at IS NOT NULL)",
+                           WHERE {label of t} AND e.done_at IS NOT NULL)",
             args![TaskId::try_from(row)?],
         )
         .await?;

@@ -212,7 +212,7 @@ async fn remove_effects<D: Dialect>(
         pruned.effects += tx
             .execute(
                 "DELETE FROM effects WHERE task = $1
-                   AND ($2 = 'done' OR kind NOT IN ('pull_request', 'pull_request_draft'))",
+                   AND ($2 = 'done' OR kind NOT IN ({opening kinds}))",
                 args![task, name(outcome)],
             )
             .await?;
@@ -241,7 +241,7 @@ fn due_of(what: Kept) -> &'static str {
             "SELECT count(DISTINCT t.id) AS tasks, count(e.key) AS rows,
                  CAST(COALESCE(sum(octet_length(e.result)), 0) AS bigint) AS bytes
              FROM tasks t LEFT JOIN effects e ON e.task = t.id
-               AND ($1 = 'done' OR e.kind NOT IN ('pull_request', 'pull_request_draft'))
+               AND ($1 = 'done' OR e.kind NOT IN ({opening kinds}))
              WHERE t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
                AND NOT t.effects_removed AND t.updated_at <= {now} - $2{ms} AND t.end_reported"
         }
