@@ -9,6 +9,7 @@ mod budget;
 mod card;
 mod command;
 mod effect;
+mod effect_record;
 mod ids;
 mod item;
 pub mod markdown;
@@ -28,6 +29,7 @@ pub use budget::{Budget, Usage};
 pub use card::{AssigneeType, TaskCard, TaskHome, TaskOrigin, TaskType, WaitsFor};
 pub use command::{Addressed, Command, Obeyed, Order};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
+pub use effect_record::{CommandRecord, LabelRecord, PullRequestRecord};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};
 pub use item::{ItemKind, ItemRef, PEOPLE_HOST, RepositoryKey, RepositoryRef, TrackerKind};
 pub use memory::{

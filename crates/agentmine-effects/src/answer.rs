@@ -4,7 +4,6 @@
 use agentmine_domain::{EffectKey, ItemRef};
 use agentmine_store::EffectState;
 use agentmine_trackers::Comment;
-use serde_json::Value;
 
 use crate::error::is_final;
 use crate::{EffectError, Effects};
@@ -26,7 +25,7 @@ impl Effects {
             }
             written => written?,
         }
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 
     /// Whether nothing more is to be done about a comment.
@@ -44,7 +43,7 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store.
     pub async fn settle(&self, comment: &Comment) -> Result<(), EffectError> {
-        self.done(&EffectKey::reaction(&comment.remark_id()), &Value::Null)
+        self.done(&EffectKey::reaction(&comment.remark_id()), &())
             .await
     }
 }

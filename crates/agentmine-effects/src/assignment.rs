@@ -2,7 +2,6 @@
 
 use agentmine_domain::EffectKey;
 use agentmine_store::EffectState;
-use serde_json::Value;
 
 use crate::{EffectError, Effects};
 
@@ -12,7 +11,7 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store.
     pub async fn note_assignment(&self) -> Result<(), EffectError> {
-        self.done(&EffectKey::assignment(), &Value::Null).await
+        self.done(&EffectKey::assignment(), &()).await
     }
 
     /// Whether it was at some time during the task.

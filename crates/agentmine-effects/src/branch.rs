@@ -3,9 +3,16 @@
 use agentmine_domain::EffectKey;
 use agentmine_store::EffectState;
 use agentmine_trackers::BranchRemoval;
-use serde_json::json;
+use serde::Serialize;
 
 use crate::{EffectError, Effects, ends_the_report};
+
+/// What is recorded of a branch that was to be removed.
+#[derive(Serialize)]
+struct RemovalRecord {
+    /// What became of it.
+    branch: &'static str,
+}
 
 impl Effects {
     /// Removes the branch of this task, once, if it is still at `commit`. A refusal is final: it stays.
@@ -31,6 +38,6 @@ impl Effects {
             Err(error) => return Err(error.into()),
         };
         tracing::info!(task.id = %self.task.id, branch, what, "the branch of a pull request that ended");
-        self.done(&key, &json!({ "branch": what })).await
+        self.done(&key, &RemovalRecord { branch: what }).await
     }
 }

@@ -9,7 +9,6 @@ use agentmine_domain::{EffectKey, ItemKind, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::has_label;
 use agentmine_store::EffectState;
 use agentmine_trackers::Comment;
-use serde_json::Value;
 
 use crate::text::is_of_work;
 use crate::{EffectError, Effects, EndReport, Reporter, ends_the_report};
@@ -52,7 +51,7 @@ impl Effects {
             }
             looked => looked?,
         }
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 
     pub(crate) async fn put_right(&self, label: TaskLabel) -> Result<(), EffectError> {

@@ -3,24 +3,14 @@
 //! It has its own effect: the effect of the result says that a task has one. The result then finds this pull
 //! request by its branch, and replaces its text.
 
-use agentmine_domain::{EffectKey, ItemKind, ItemRef, Task};
+use agentmine_domain::{EffectKey, ItemKind, ItemRef, PullRequestRecord, Task};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{NewPullRequest, PullRequest, TrackerError};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::error::ends_the_report;
-use crate::pull_request::unreadable;
+use crate::error::{ends_the_report, unreadable};
 use crate::text::{draft_end_comment, draft_resumed_comment};
 use crate::{EffectError, Effects};
-
-/// The record of the pull request.
-#[derive(Serialize, Deserialize)]
-struct Draft {
-    number: u64,
-    url: String,
-}
 
 /// How the pull request is that was to be opened when the work began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +34,8 @@ pub async fn draft_number(store: &dyn Store, task: &Task) -> Result<Option<u64>,
     let key = EffectKey::pull_request_draft(&task.branch());
     Ok(match store.effect(task.id, &key).await? {
         Some(EffectState::Done(draft)) => {
-            let draft: Draft = serde_json::from_value(draft).map_err(unreadable(&key))?;
+            let draft: PullRequestRecord =
+                serde_json::from_value(draft).map_err(unreadable(&key))?;
             Some(draft.number)
         }
         Some(EffectState::Fresh | EffectState::Unsure) | None => None,
@@ -99,11 +90,10 @@ impl Effects {
                 created.await?
             }
         };
-        let record = Draft {
+        let record = PullRequestRecord {
             number: pull.number,
             url: pull.url.clone(),
         };
-        let record = serde_json::to_value(&record).map_err(unreadable(&key))?;
         self.done(&key, &record).await?;
         Ok(pull)
     }
@@ -139,7 +129,7 @@ impl Effects {
                 "the comments could not be transferred",
             )?;
         }
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 
     /// Reports on the pull request how the work ended without a result. It stays as it is, with its branch.
@@ -169,7 +159,7 @@ impl Effects {
         let item = &self.task.item;
         let marked = self.tracker.mark_ready(item, pull.number, &self.permit);
         self.unless_refused(marked.await, "the pull request stays a draft")?;
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 
     /// The open pull request of a task that began with one.
@@ -199,7 +189,7 @@ impl Effects {
             }
             written => written?,
         }
-        self.done(key, &Value::Null).await
+        self.done(key, &()).await
     }
 
     fn unless_refused(

@@ -1,5 +1,6 @@
 //! Errors of effects.
 
+use agentmine_domain::EffectKey;
 use agentmine_store::StoreError;
 use agentmine_trackers::TrackerError;
 
@@ -20,6 +21,14 @@ pub enum EffectError {
         /// The decoding error.
         detail: serde_json::Error,
     },
+}
+
+/// What came of an effect cannot be decoded, or not be encoded.
+pub(crate) fn unreadable(effect: &EffectKey) -> impl Fn(serde_json::Error) -> EffectError {
+    move |detail| EffectError::Record {
+        effect: effect.to_string(),
+        detail,
+    }
 }
 
 /// Whether the report of an end is given up. A token is renewed; then the end is reported.

@@ -1,11 +1,10 @@
 //! The label that shows the state of the task on its item.
 
-use agentmine_domain::{EffectKey, Task, TaskLabel, TaskState};
+use agentmine_domain::{EffectKey, LabelRecord, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::{has_label, same_label};
 use agentmine_store::EffectState;
 use agentmine_trackers::{LabelRequest, TrackerError};
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Value, json};
 
 use crate::item_labels::{ItemLabels, name};
 use crate::{EffectError, Effects};
@@ -72,7 +71,7 @@ impl Effects {
         let result = match self.set_while_queued().await? {
             Queued::Labelled => named(name(TaskLabel::Processing, &self.labels)),
             // The label is the worker's to set. Nobody can remove one that was not there.
-            Queued::NoLonger => json!({}),
+            Queued::NoLonger => LabelRecord::default(),
             // It is labelled when its turn comes.
             Queued::Waits => return Ok(()),
         };
@@ -224,7 +223,9 @@ impl Effects {
     }
 }
 
-/// What is recorded of a label: its name on the tracker, which the configuration may change later.
-fn named(name: &str) -> Value {
-    json!({ "name": name })
+/// The record of a label that has this name on the tracker.
+fn named(name: &str) -> LabelRecord {
+    LabelRecord {
+        name: Some(name.to_owned()),
+    }
 }

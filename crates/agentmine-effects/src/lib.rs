@@ -33,7 +33,7 @@ use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{FLEET_MARKER, Tracker, for_task};
-use serde_json::Value;
+use serde::Serialize;
 
 pub use announce::announce;
 pub use dashboard::{
@@ -41,8 +41,8 @@ pub use dashboard::{
     DashboardView, Rewrite, dashboard_text, is_dashboard,
 };
 pub use draft::{DraftState, draft_number};
-use error::ends_the_report;
 pub use error::{EffectError, is_final, may_be_of_comments};
+use error::{ends_the_report, unreadable};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::{EarlierPullRequest, Pushers, ReportedCommit};
 pub use report::{EndReport, Reporter};
@@ -134,8 +134,14 @@ impl Effects {
         Ok(self.store.effect_begin(self.task.id, lease, key).await?)
     }
 
-    async fn done(&self, key: &EffectKey, result: &Value) -> Result<(), EffectError> {
-        Ok(self.store.effect_done(self.task.id, key, result).await?)
+    /// Records the effect as done, with what came of it.
+    async fn done(
+        &self,
+        key: &EffectKey,
+        record: &(impl Serialize + Sync),
+    ) -> Result<(), EffectError> {
+        let record = serde_json::to_value(record).map_err(unreadable(key))?;
+        Ok(self.store.effect_done(self.task.id, key, &record).await?)
     }
 }
 

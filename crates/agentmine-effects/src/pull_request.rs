@@ -1,18 +1,19 @@
 //! Opens and updates the pull request.
 
-use agentmine_domain::{EffectKey, ItemKind};
+use agentmine_domain::{EffectKey, ItemKind, PullRequestRecord};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::EffectState;
 use agentmine_trackers::{NewPullRequest, PullRequest};
 use serde::{Deserialize, Serialize};
 
+use crate::error::unreadable;
 use crate::{EffectError, Effects};
 
 /// The record of an opened pull request.
 #[derive(Serialize, Deserialize)]
 struct Opened {
-    number: u64,
-    url: String,
+    #[serde(flatten)]
+    pull: PullRequestRecord,
     /// The commit that its text reports on.
     commit: String,
     /// What is missing, if the result is only partial.
@@ -143,7 +144,7 @@ impl Effects {
         self.announce_text(&self.task.branch(), (commit, missing), None)
             .await?;
         let record = opened_record(&self.own_pull_request(), (commit, pushers), missing);
-        self.record_opened(&key, &record).await
+        self.done(&key, &record).await
     }
 
     async fn announce_text(
@@ -163,7 +164,6 @@ impl Effects {
                 draft: new.draft,
             }),
         };
-        let text = serde_json::to_value(&text).map_err(unreadable(&key))?;
         self.done(&key, &text).await
     }
 
@@ -175,11 +175,6 @@ impl Effects {
         missing: Option<&str>,
     ) -> Result<(), EffectError> {
         let record = opened_record(pull, (commit, Pushers::Us), missing);
-        self.record_opened(key, &record).await
-    }
-
-    async fn record_opened(&self, key: &EffectKey, record: &Opened) -> Result<(), EffectError> {
-        let record = serde_json::to_value(record).map_err(unreadable(key))?;
         self.done(key, &record).await
     }
 
@@ -231,8 +226,8 @@ impl Effects {
             (Err(error), Some(record)) => {
                 tracing::warn!(task.id = %self.task.id, %error, "the pull request cannot be looked up; its record is used");
                 Some(PullRequest {
-                    number: record.number,
-                    url: record.url.clone(),
+                    number: record.pull.number,
+                    url: record.pull.url.clone(),
                     open: true,
                     merged: false,
                 })
@@ -299,8 +294,10 @@ fn opened_record(
     missing: Option<&str>,
 ) -> Opened {
     Opened {
-        number: pull.number,
-        url: pull.url.clone(),
+        pull: PullRequestRecord {
+            number: pull.number,
+            url: pull.url.clone(),
+        },
         commit: commit.to_owned(),
         missing: missing.map(ToOwned::to_owned),
         others_pushed: pushers == Pushers::Others,
@@ -324,11 +321,4 @@ pub(crate) fn reported_commit(
 
 fn opened(key: &EffectKey, result: serde_json::Value) -> Result<Opened, EffectError> {
     serde_json::from_value(result).map_err(unreadable(key))
-}
-
-pub(crate) fn unreadable(key: &EffectKey) -> impl Fn(serde_json::Error) -> EffectError {
-    move |detail| EffectError::Record {
-        effect: key.to_string(),
-        detail,
-    }
 }

@@ -10,7 +10,6 @@ use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{Tracker, TrackerError};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::text::{
@@ -258,7 +257,7 @@ impl Effects {
         match self.report_as(label).await {
             Err(EffectError::Tracker(error)) if ends_the_report(&error) => {
                 tracing::warn!(task.id = %self.task.id, %error, "the end of the task cannot be reported; gave up");
-                self.done(&key, &Value::Null).await
+                self.done(&key, &()).await
             }
             reported => reported,
         }

@@ -2,7 +2,6 @@
 
 use agentmine_domain::{EffectKey, ItemRef, Round, RoundResult, ThreadAnswer};
 use agentmine_store::EffectState;
-use serde_json::Value;
 
 use crate::error::is_final;
 use crate::text::rounds_comment;
@@ -50,7 +49,7 @@ impl Effects {
             }
             written => written?,
         }
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 
     /// Says on the pull request that this task opened that no further round is made, once.
@@ -70,6 +69,6 @@ impl Effects {
             }
             written => written?,
         }
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 }

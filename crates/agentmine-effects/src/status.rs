@@ -13,8 +13,9 @@ use agentmine_domain::markdown::cap;
 use agentmine_domain::{EffectKey, EndState, ItemKind, ItemRef, Phase, Task, TaskId, TaskState};
 use agentmine_store::EffectState;
 use agentmine_trackers::{Comment, Marker};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
+use crate::error::unreadable;
 use crate::pull_request::{ReportedCommit, reported_commit};
 use crate::{EffectError, Effects, progress_comment};
 
@@ -48,7 +49,7 @@ impl Effects {
         self.begin(&key).await?;
         let text = cap(body, MAX_TEXT) + &self.notices(Answer::IfTrue).await?;
         self.write_status(&self.task.item, &text).await?;
-        self.done(&key, &Value::Null).await
+        self.done(&key, &()).await
     }
 
     /// Adds to the comment that there is no text editor. Later edits keep it.
@@ -57,7 +58,7 @@ impl Effects {
     /// Returns errors of the store and the tracker.
     pub async fn editor_comment(&self, text: &str) -> Result<(), EffectError> {
         self.begin(&EffectKey::editor_comment()).await?;
-        let notice = json!({ "text": text });
+        let notice = Notice::of(text);
         self.add_notice(&EffectKey::editor_comment(), &notice).await
     }
 
@@ -67,7 +68,7 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn answer(&self, text: &str) -> Result<(), EffectError> {
-        self.answer_by(|text| json!({ "text": text }), text).await
+        self.answer_by(Notice::of, text).await
     }
 
     /// The same with how far the task is. Once that is no longer so, the comment is written without it.
@@ -76,7 +77,11 @@ impl Effects {
     /// Returns errors of the store and the tracker.
     pub async fn answer_with_state(&self, text: &str) -> Result<(), EffectError> {
         let (task, state) = (self.task.id, shown_state(&self.task));
-        let record = |text: &str| json!({ "text": text, "task": task, "state": state });
+        let record = |text: &str| Notice {
+            text: Some(text.to_owned()),
+            task: Some(task),
+            state: Some(state),
+        };
         self.answer_by(record, text).await
     }
 
@@ -97,7 +102,7 @@ impl Effects {
 
     async fn answer_by(
         &self,
-        record: impl Fn(&str) -> Value + Send,
+        record: impl Fn(&str) -> Notice + Send,
         text: &str,
     ) -> Result<(), EffectError> {
         let key = EffectKey::answer();
@@ -121,7 +126,7 @@ impl Effects {
         match self.store.latest_task(on).await? {
             Some(latest) => {
                 let other = self.of_other(latest);
-                other.add_notice(key, &json!({ "text": body })).await
+                other.add_notice(key, &Notice::of(body)).await
             }
             None => self.write_status(on, body).await,
         }
@@ -155,7 +160,7 @@ impl Effects {
     }
 
     /// Records what is to be said beside the progress, and has the comment say it.
-    async fn add_notice(&self, key: &EffectKey, notice: &Value) -> Result<(), EffectError> {
+    async fn add_notice(&self, key: &EffectKey, notice: &Notice) -> Result<(), EffectError> {
         // The comment may be older than the end of what an answer says.
         let before = [
             self.notices(Answer::AsRecorded).await?,
@@ -186,8 +191,14 @@ impl Effects {
             EffectKey::answer(),
         ] {
             let notice = self.store.effect(self.task.id, &key).await?;
-            if let Some(EffectState::Done(notice)) = notice
-                && let Some(text) = notice["text"].as_str()
+            let Some(EffectState::Done(notice)) = notice else {
+                continue;
+            };
+            // Where the notice is another task's, nothing is recorded here.
+            let notice: Option<Notice> =
+                serde_json::from_value(notice).map_err(unreadable(&key))?;
+            let notice = notice.unwrap_or_default();
+            if let Some(text) = &notice.text
                 && (answer == Answer::AsRecorded || self.is_true(&notice).await?)
             {
                 below += NOTICE;
@@ -198,16 +209,15 @@ impl Effects {
     }
 
     /// Whether what a notice says of a task is still so. One that says nothing of a task is.
-    async fn is_true(&self, notice: &Value) -> Result<bool, EffectError> {
-        let Some(said) = notice["state"].as_str() else {
+    async fn is_true(&self, notice: &Notice) -> Result<bool, EffectError> {
+        let Some(said) = notice.state else {
             return Ok(true);
         };
-        let task: Option<TaskId> = notice["task"].as_str().and_then(|id| id.parse().ok());
-        let task = match task {
+        let task = match notice.task {
             Some(task) => self.store.task(task).await?,
             None => None,
         };
-        Ok(task.is_some_and(|task| shown_state(&task) == said && said != REPORTING))
+        Ok(task.is_some_and(|task| shown_state(&task) == said && said != ShownState::Reporting))
     }
 
     async fn others(&self, on: &ItemRef) -> Result<Others, EffectError> {
@@ -294,18 +304,51 @@ enum Answer {
     IfTrue,
 }
 
-/// The state of a task whose end is about to be shown.
-const REPORTING: &str = "reporting";
+/// What a task says beside its progress, as it is recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Notice {
+    /// Earlier versions, which posted a comment of its own, recorded none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    /// The task that it says something of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    task: Option<TaskId>,
+    /// How far that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    state: Option<ShownState>,
+}
+
+impl Notice {
+    /// One that says nothing of how far a task is.
+    fn of(text: &str) -> Self {
+        Self {
+            text: Some(text.to_owned()),
+            ..Self::default()
+        }
+    }
+}
 
 /// How far a task is, as roughly as an answer about it lasts.
-fn shown_state(task: &Task) -> &'static str {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ShownState {
+    Waiting,
+    Queued,
+    Working,
+    /// Its end is about to be shown.
+    Reporting,
+    Paused,
+    Ended,
+}
+
+fn shown_state(task: &Task) -> ShownState {
     match task.state {
-        TaskState::Queued if task.card.waits_for.is_some() => "waiting",
-        TaskState::Queued => "queued",
-        TaskState::Leased(Phase::Reporting) => REPORTING,
-        TaskState::Leased(_) => "working",
-        TaskState::Paused => "paused",
-        TaskState::Ended(_) => "ended",
+        TaskState::Queued if task.card.waits_for.is_some() => ShownState::Waiting,
+        TaskState::Queued => ShownState::Queued,
+        TaskState::Leased(Phase::Reporting) => ShownState::Reporting,
+        TaskState::Leased(_) => ShownState::Working,
+        TaskState::Paused => ShownState::Paused,
+        TaskState::Ended(_) => ShownState::Ended,
     }
 }
 
@@ -328,6 +371,33 @@ fn base<'b>(body: &'b str, notices: &[String]) -> &'b str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A changed text means that stored notices can no longer be read.
+    #[test]
+    fn notices_are_stored_as_earlier_versions_stored_them() {
+        let id = "018f0000-0000-7000-8000-000000000002";
+        let state = |state| Notice {
+            text: Some("x".to_owned()),
+            task: Some(id.parse().unwrap()),
+            state: Some(state),
+        };
+        let text = |state: &str| format!(r#"{{"text":"x","task":"{id}","state":"{state}"}}"#);
+        for (notice, text) in [
+            (Notice::of("x"), r#"{"text":"x"}"#.to_owned()),
+            (state(ShownState::Waiting), text("waiting")),
+            (state(ShownState::Queued), text("queued")),
+            (state(ShownState::Working), text("working")),
+            (state(ShownState::Reporting), text("reporting")),
+            (state(ShownState::Paused), text("paused")),
+            (state(ShownState::Ended), text("ended")),
+        ] {
+            assert_eq!(serde_json::to_string(&notice).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Notice>(&text).unwrap(), notice);
+        }
+        let read = |text| serde_json::from_str::<Option<Notice>>(text).unwrap();
+        assert_eq!(read("null"), None);
+        assert_eq!(read(r#"{"comment":7}"#), Some(Notice::default()));
+    }
 
     #[test]
     fn what_the_task_says_is_above_notices_and_earlier_tasks() {

@@ -11,15 +11,15 @@ use std::sync::Arc;
 
 use agentmine_domain::markdown::{line, neutralized};
 use agentmine_domain::{
-    EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, Priority, RepositoryKey, Task, TaskState,
-    WaitsFor,
+    CommandRecord, EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, Priority, RepositoryKey,
+    Task, TaskState, WaitsFor,
 };
 use agentmine_effects::{BoxAction, BoxSubject, DashboardBox, DashboardIssue};
 use agentmine_store::{EffectState, Enqueued};
 use agentmine_trackers::{Admission, Edit, Item, Person, Tracker};
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Place;
 use crate::commands::{Begin, announce_and_label, begin_again};
@@ -194,7 +194,7 @@ impl Obeying<'_> {
                 BoxAction::Stop => "is stopped",
                 BoxAction::Start | BoxAction::Retry => "continues",
             };
-            let said = came_of(&record);
+            let said = came_of(record)?;
             return Ok(Some(
                 said.unwrap_or_else(|| format!("task {number} {done}")),
             ));
@@ -243,7 +243,11 @@ impl Obeying<'_> {
 
     /// Records what came of a tick.
     async fn record(&self, task: &Task, key: &EffectKey, said: String) -> Result<Option<String>> {
-        let record = json!({ "said": said });
+        let record = CommandRecord {
+            changed: None,
+            said: Some(said.clone()),
+        };
+        let record = serde_json::to_value(record)?;
         self.deps.store.effect_done(task.id, key, &record).await?;
         Ok(Some(said))
     }
@@ -286,7 +290,7 @@ impl Obeying<'_> {
                 return Ok(None);
             };
             return Ok(match store.effect(task.id, &key).await? {
-                Some(EffectState::Done(record)) => came_of(&record),
+                Some(EffectState::Done(record)) => came_of(record)?,
                 Some(EffectState::Fresh | EffectState::Unsure) | None => None,
             });
         };
@@ -311,8 +315,9 @@ impl Obeying<'_> {
 }
 
 /// What came of a tick, by its record.
-fn came_of(record: &Value) -> Option<String> {
-    record["said"].as_str().map(ToOwned::to_owned)
+fn came_of(record: Value) -> Result<Option<String>> {
+    let record: Option<CommandRecord> = serde_json::from_value(record)?;
+    Ok(record.and_then(|record| record.said))
 }
 
 /// A text of others in a notice.

@@ -1,6 +1,6 @@
 //! Effects: begun and done.
 
-use agentmine_domain::{EffectKey, Epoch, Lease, TaskId, TaskLabel};
+use agentmine_domain::{EffectKey, Epoch, LabelRecord, Lease, TaskId, TaskLabel};
 use agentmine_runtime::failpoint::Guard;
 use async_trait::async_trait;
 use serde_json::Value;
@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::arg::args;
 use super::db::{Db, Dialect};
+use super::effect_state::state_of;
 use super::failure::Failure;
-use super::intents::state_of;
 use super::store::SqlStore;
 use crate::{EffectState, EffectStore, StoreError};
 
@@ -84,9 +84,9 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                 .await?;
             let mut names = Vec::new();
             for (result,) in results {
-                let result: Value = serde_json::from_str(&result)?;
-                // Earlier versions recorded no name.
-                names.extend(result["name"].as_str().map(ToOwned::to_owned));
+                // Earlier versions recorded nothing.
+                let label: Option<LabelRecord> = serde_json::from_str(&result)?;
+                names.extend(label.and_then(|label| label.name));
             }
             names.sort();
             names.dedup();

@@ -4,20 +4,9 @@ use std::time::Duration;
 
 use super::arg::args;
 use super::db::{Db, Dialect};
+use super::effect_state::SUPERSEDED;
 use super::failure::Failure;
 use super::reports::LAST_LOOK;
-use crate::EffectState;
-
-/// The result of an effect that nobody will finish. Whether it happened is as unknown as before.
-const SUPERSEDED: &str = r#"{"superseded":true}"#;
-
-/// How far an effect with this result has come.
-pub(super) fn state_of(result: Option<String>) -> Result<EffectState, Failure> {
-    Ok(match result.as_deref() {
-        None | Some(SUPERSEDED) => EffectState::Unsure,
-        Some(result) => EffectState::Done(serde_json::from_str(result)?),
-    })
-}
 
 /// Marks effects as over that were begun and not finished: a label of an earlier epoch, which the labels since
 /// have replaced; after the end was reported, whatever is left; and a second look at an end that nobody looks at

@@ -13,6 +13,7 @@ mod arg;
 mod capacity;
 mod dashboards;
 mod db;
+mod effect_state;
 mod effect_words;
 mod effects;
 mod enqueue;

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use agentmine_domain::{
-    EffectKey, Obeyed, Order, PublicStatus, Session, SessionId, Task, TaskId, TaskNumber,
+    CommandRecord, EffectKey, Obeyed, Order, PublicStatus, Session, SessionId, Task, TaskId,
+    TaskNumber,
 };
 use async_trait::async_trait;
-use serde_json::{Value, json};
 
 use super::arg::{Arg, args};
 use super::db::{Db, Dialect};
@@ -70,7 +70,11 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
                 Order::SkipDelay => skip_delay(&mut tx, task).await?,
                 Order::Remember => false,
             };
-            let result = json!({ "changed": changed }).to_string();
+            let record = CommandRecord {
+                changed: Some(changed),
+                said: None,
+            };
+            let result = serde_json::to_string(&record)?;
             tx.execute(
                 "INSERT INTO effects (task, kind, key, epoch, result, begun_at, done_at)
                  VALUES ($1, $2, $3, $4, $5, {now}, {now})",
@@ -236,8 +240,8 @@ async fn obeyed_before<D: Dialect>(
         )
         .await?;
     if let Some(result) = own {
-        let result: Value = serde_json::from_str(&result)?;
-        let changed = result["changed"].as_bool().unwrap_or_default();
+        let record: Option<CommandRecord> = serde_json::from_str(&result)?;
+        let changed = record.and_then(|it| it.changed).unwrap_or_default();
         return Ok(Some(Obeyed::Before { changed }));
     }
     let another: Option<i32> = tx

@@ -1,15 +1,14 @@
 //! Tasks, what they wait for and what is asked of them.
 
 use agentmine_domain::{
-    Epoch, ItemKind, ItemRef, RepositoryKey, Task, TaskCard, TaskId, TaskNumber, TaskOrigin,
-    Urgency, WaitsFor, WakeUp, WorkerId,
+    Epoch, ItemKind, ItemRef, PullRequestRecord, RepositoryKey, Task, TaskCard, TaskId, TaskNumber,
+    TaskOrigin, Urgency, WaitsFor, WakeUp, WorkerId,
 };
 
-use serde_json::Value;
-
 use super::{Id, Timestamp, priority, scope, state, unsigned};
+use crate::sql::effect_state::state_of;
 use crate::sql::failure::Failure;
-use crate::{Dependency, OpenedPullRequest, RepositoryLoad, WaitingRequest};
+use crate::{Dependency, EffectState, OpenedPullRequest, RepositoryLoad, WaitingRequest};
 
 row!(TaskRow {
     id: Id,
@@ -198,11 +197,14 @@ impl TryFrom<LeftRow> for OpenedPullRequest {
     type Error = Failure;
 
     fn try_from(row: LeftRow) -> Result<Self, Failure> {
-        // Both effects that open a pull request record its address.
-        let record: Value = serde_json::from_str(&row.result)?;
+        let record: Option<PullRequestRecord> = match state_of(Some(row.result))? {
+            EffectState::Done(record) => Some(serde_json::from_value(record)?),
+            // Nobody knows whether it was opened.
+            EffectState::Fresh | EffectState::Unsure => None,
+        };
         Ok(Self {
             issue: unsigned(row.item_number)?,
-            url: record["url"].as_str().unwrap_or_default().to_owned(),
+            url: record.map(|it| it.url).unwrap_or_default(),
         })
     }
 }
