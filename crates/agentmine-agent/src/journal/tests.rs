@@ -9,7 +9,7 @@ use crate::check::{Check, Standing};
 use crate::facts::{ChangedFile, WebRequest};
 use crate::start::Project;
 
-/// One entry of each variant, every field set.
+/// One entry of each variant, every field set, and one of each variant that a field of them has.
 fn every_entry() -> Vec<Entry> {
     let usage = Usage {
         model_calls: 1,
@@ -18,6 +18,18 @@ fn every_entry() -> Vec<Entry> {
         cached_tokens: 4,
         output_tokens: 5,
         cost_micros: 6,
+    };
+    let reply = |stop| Entry::ModelReply {
+        reply: ModelReply {
+            text: "reply".into(),
+            calls: vec![ToolCall {
+                id: "id".into(),
+                name: "tool".into(),
+                arguments: "{}".into(),
+            }],
+            stop,
+        },
+        usage,
     };
     vec![
         Entry::Phase {
@@ -53,18 +65,10 @@ fn every_entry() -> Vec<Entry> {
             }),
             remarks: Some(vec!["7".into()]),
         },
-        Entry::ModelReply {
-            reply: ModelReply {
-                text: "reply".into(),
-                calls: vec![ToolCall {
-                    id: "id".into(),
-                    name: "tool".into(),
-                    arguments: "{}".into(),
-                }],
-                stop: Stop::ToolCalls,
-            },
-            usage,
-        },
+        reply(Stop::EndTurn),
+        reply(Stop::ToolCalls),
+        reply(Stop::Length),
+        reply(Stop::Filtered),
         Entry::ToolResult {
             result: CallResult {
                 call_id: "id".into(),
@@ -91,13 +95,15 @@ fn every_entry() -> Vec<Entry> {
                     standing: Standing::NotRun("not found".into()),
                 }],
                 checks_from: "guessed".into(),
-                setup_failures: vec![Check {
-                    command: "npm ci".into(),
-                    exit_code: 1,
-                    output: "no".into(),
-                    duration_ms: 4,
-                    standing: Standing::Ran,
-                }],
+                setup_failures: [Standing::Ran, Standing::FailsOnBase, Standing::FailedBefore]
+                    .map(|standing| Check {
+                        command: "npm ci".into(),
+                        exit_code: 1,
+                        output: "no".into(),
+                        duration_ms: 4,
+                        standing,
+                    })
+                    .into(),
                 notes: vec!["skipped".into()],
                 placeholders: vec!["a:1 todo".into()],
                 protected: vec![".github/workflows/ci.yml".into()],
@@ -118,6 +124,55 @@ fn every_entry() -> Vec<Entry> {
         },
         Entry::note("a note"),
     ]
+}
+
+/// Declares the variants of an enum: their names, and which of them a value is. One that is not listed here does not
+/// compile.
+macro_rules! variants {
+    ($all:ident, $of:ident, $type:ident: $($variant:ident),+ $(,)?) => {
+        const $all: &[&str] = &[$(stringify!($variant)),+];
+
+        fn $of(value: &$type) -> &'static str {
+            match value {
+                $($type::$variant { .. } => stringify!($variant),)+
+            }
+        }
+    };
+}
+
+variants!(ENTRIES, entry_name, Entry: Phase, Start, Prompt, ModelReply, ToolResult, Facts, ModelUse, Note);
+variants!(ROLES, role_name, PromptRole: System, User);
+variants!(STANDINGS, standing_name, Standing: Ran, NotRun, FailsOnBase, FailedBefore);
+variants!(STOPS, stop_name, Stop: EndTurn, ToolCalls, Length, Filtered);
+
+/// Each name of these that none of the examples has.
+fn without_example(all: &[&'static str], examples: &[&str]) -> Vec<&'static str> {
+    let lacks = |name: &&&str| !examples.contains(*name);
+    all.iter().filter(lacks).copied().collect()
+}
+
+#[test]
+fn every_variant_has_an_example_in_the_golden_file() {
+    let entries = every_entry();
+    let names: Vec<&str> = entries.iter().map(entry_name).collect();
+    assert_eq!(without_example(ENTRIES, &names), [""; 0]);
+    let roles = entries.iter().filter_map(|entry| match entry {
+        Entry::Prompt { role, .. } => Some(role_name(role)),
+        _ => None,
+    });
+    assert_eq!(without_example(ROLES, &roles.collect::<Vec<_>>()), [""; 0]);
+    let stops = entries.iter().filter_map(|entry| match entry {
+        Entry::ModelReply { reply, .. } => Some(stop_name(&reply.stop)),
+        _ => None,
+    });
+    assert_eq!(without_example(STOPS, &stops.collect::<Vec<_>>()), [""; 0]);
+    let facts = entries.iter().filter_map(|entry| match entry {
+        Entry::Facts { facts } => Some(facts),
+        _ => None,
+    });
+    let checks = facts.flat_map(|facts| facts.checks.iter().chain(&facts.setup_failures));
+    let standings: Vec<&str> = checks.map(|check| standing_name(&check.standing)).collect();
+    assert_eq!(without_example(STANDINGS, &standings), [""; 0]);
 }
 
 fn step(kind: StepKind, payload: &Value) -> Step {
@@ -171,12 +226,12 @@ fn only_replies_model_use_and_tool_calls_add_to_the_usage() {
         sum += entry.usage();
     }
     let expected = Usage {
-        model_calls: 2,
-        tool_calls: 5,
-        input_tokens: 6,
-        cached_tokens: 8,
-        output_tokens: 10,
-        cost_micros: 12,
+        model_calls: 5,
+        tool_calls: 11,
+        input_tokens: 15,
+        cached_tokens: 20,
+        output_tokens: 25,
+        cost_micros: 30,
     };
     assert_eq!(sum, expected);
 }
