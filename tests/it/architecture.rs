@@ -1,6 +1,9 @@
 //! The allowed dependencies between crates (ARCHITECTURE.md).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use regex::Regex;
 
 /// Which of our packages each of our packages may depend on.
 fn allowed() -> BTreeMap<&'static str, &'static [&'static str]> {
@@ -232,4 +235,64 @@ fn labels_are_changed_on_a_tracker_in_one_place() {
     let apart_from = ["agentmine-trackers", "src/item_labels.rs"];
     let found = sources_that(changes, &apart_from);
     assert!(found.is_empty(), "they change labels themselves: {found:?}");
+}
+
+/// The types that a file of a crate exports: its own, those that it re-exports, and those of its public modules.
+fn exported_types(file: &Path) -> BTreeSet<String> {
+    let code = std::fs::read_to_string(file).unwrap();
+    let captures = |pattern: &str| -> Vec<String> {
+        let found = Regex::new(pattern).unwrap();
+        let found = found.captures_iter(&code);
+        found.map(|it| it[1].to_owned()).collect()
+    };
+    let is_type =
+        |name: &&str| name.starts_with(char::is_uppercase) && name.contains(char::is_lowercase);
+    let mut types: BTreeSet<String> =
+        BTreeSet::from_iter(captures(r"(?m)^pub (?:struct|enum|trait|type|union) (\w+)"));
+    // A type of another crate is the same type, whoever exports it.
+    let of_this_crate = |path: &String| !path.starts_with("agentmine_");
+    for path in captures(r"(?m)^pub use ([^;]*);")
+        .into_iter()
+        .filter(of_this_crate)
+    {
+        let names = path.split(['{', '}', ',']).map(str::trim);
+        let names = names.filter_map(|path| path.rsplit([':', ' ']).next());
+        types.extend(names.filter(is_type).map(ToOwned::to_owned));
+    }
+    let folder = match file.file_name().and_then(|name| name.to_str()) {
+        Some("lib.rs" | "mod.rs") => file.parent().unwrap().to_owned(),
+        _ => file.with_extension(""),
+    };
+    for module in captures(r"(?m)^pub (?:mod|use) (\w+)(?:::\*)?;") {
+        let places = [format!("{module}.rs"), format!("{module}/mod.rs")];
+        let places = places.iter().map(|place| folder.join(place));
+        types.extend(
+            places
+                .filter(|it| it.exists())
+                .flat_map(|it| exported_types(&it)),
+        );
+    }
+    types
+}
+
+/// Whoever reads a name knows which type it is, without a look at the imports.
+#[test]
+fn no_two_crates_export_types_of_the_same_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut crates = vec![root.join("consumer"), root.join("producer")];
+    let folder = std::fs::read_dir(root.join("crates")).unwrap();
+    crates.extend(folder.map(|it| it.unwrap().path()));
+    let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for krate in crates {
+        let library = krate.join("src/lib.rs");
+        if library.exists() {
+            let name = krate.file_name().unwrap().to_string_lossy().into_owned();
+            for exported in exported_types(&library) {
+                owners.entry(exported).or_default().push(name.clone());
+            }
+        }
+    }
+    assert!(owners.len() > 500, "only {} types are found", owners.len());
+    owners.retain(|_, owners| owners.len() > 1);
+    assert!(owners.is_empty(), "more than one crate exports {owners:#?}");
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::{Agent, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
+use agentmine_agent::{AgentRun, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
 use agentmine_domain::{ItemKind, TrackerKind, Usage};
 use agentmine_llm::{Delta, Model};
 use agentmine_trackers::Item;
@@ -104,7 +104,7 @@ impl Work<'_> {
         };
         let inbox = ItemInbox::new(self.given.clone());
         let (watch, mut deltas) = unbounded_channel();
-        let agent = Agent {
+        let agent = AgentRun {
             model: &model,
             tools: &tools,
             journal: self.recorder.as_ref(),

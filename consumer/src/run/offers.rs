@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use agentmine_llm::ToolSpec;
-use agentmine_mcp::{Offer, Prompt, Resource};
+use agentmine_mcp::{Offer, Resource, ServerPrompt};
 use serde_json::{Map, Value, json};
 
 /// One of the tools.
@@ -192,8 +192,8 @@ fn resource(server: &str, kind: &str, resource: &Resource) -> String {
     ))
 }
 
-fn prompt(server: &str, prompt: &Prompt) -> String {
-    let Prompt {
+fn prompt(server: &str, prompt: &ServerPrompt) -> String {
+    let ServerPrompt {
         name,
         description,
         arguments,
@@ -230,7 +230,7 @@ mod tests {
         Offer {
             resources: vec![resource("file:///notes")],
             templates: vec![resource("file:///{day}")],
-            prompts: vec![Prompt {
+            prompts: vec![ServerPrompt {
                 name: "review".into(),
                 description: "Review a file".into(),
                 arguments: vec![PromptArgument {

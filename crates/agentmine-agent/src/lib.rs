@@ -41,7 +41,7 @@ pub use prompt::{
 pub use report::{Asked, PullRequestText, begun_pull_request, pull_request, pull_request_comment};
 pub use resumed::Resumed;
 pub use round::{FailedCheck, RoundBrief, Solution, thread_answers, without_answers};
-pub use run::{Agent, RunOutcome};
+pub use run::{AgentRun, RunOutcome};
 pub use seam::{AgentError, Gather, Inbox, Journal, NoInbox, ToolResult, Tools};
 pub use start::{DoneCheck, Project, Start};
 pub use verify::{missing, placeholders};

@@ -15,7 +15,7 @@ use crate::seam::{AgentError, Gather, Inbox, Journal, Tools};
 use crate::verify::missing;
 
 /// Everything that a run of the agent needs. `E` is the worker's error type.
-pub struct Agent<'a, E> {
+pub struct AgentRun<'a, E> {
     /// The model.
     pub model: &'a dyn Model,
     /// The tools.
@@ -53,7 +53,7 @@ pub struct RunOutcome {
     pub rounds: u32,
 }
 
-impl<E> Agent<'_, E> {
+impl<E> AgentRun<'_, E> {
     /// Runs the agent on a fresh or resumed conversation.
     ///
     /// # Errors

@@ -292,7 +292,7 @@ impl Run {
             allowed_commands: Vec::new(),
             text_editor: TextEditor::Offered,
         };
-        let agent = Agent {
+        let agent = AgentRun {
             model: &self.model,
             tools: &self.tools,
             journal: &self.journal,

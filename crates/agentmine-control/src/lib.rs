@@ -22,4 +22,4 @@ pub mod worker;
 
 pub use error::{ControlError, NextAction};
 pub use input::find_task;
-pub use project::{Project, project};
+pub use project::{LocalProject, project};

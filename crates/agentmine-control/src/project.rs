@@ -8,7 +8,7 @@ use crate::ControlError;
 
 /// A project on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Project {
+pub struct LocalProject {
     /// The name under which its memory is kept.
     pub name: ProjectName,
     /// The top of the work tree, where `.agentmine/` is.
@@ -20,9 +20,9 @@ pub struct Project {
 ///
 /// # Errors
 /// [`ControlError::Git`] if the folder or the repository's configuration cannot be read.
-pub fn project(folder: &Path) -> Result<Project, ControlError> {
+pub fn project(folder: &Path) -> Result<LocalProject, ControlError> {
     match agentmine_git::origin(folder) {
-        Ok(origin) => Ok(Project {
+        Ok(origin) => Ok(LocalProject {
             name: ProjectName::of_folder(&origin.main, origin.remote.as_deref()),
             top: origin.top,
         }),
@@ -30,7 +30,7 @@ pub fn project(folder: &Path) -> Result<Project, ControlError> {
             let top = folder
                 .canonicalize()
                 .map_err(|error| ControlError::Git(format!("{}: {error}", folder.display())))?;
-            Ok(Project {
+            Ok(LocalProject {
                 name: ProjectName::of_folder(&top, None),
                 top,
             })

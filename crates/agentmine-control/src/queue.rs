@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentmine_domain::Priority;
 use agentmine_queue::Queue;
-use agentmine_store::{Backlog, Figures, Standing, Store};
+use agentmine_store::{Backlog, Figures, Store, TaskStanding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -145,14 +145,14 @@ pub async fn status(
         count.priority.as_str().clone_into(&mut depth.priority);
         let number = count.backlog.count;
         match count.standing {
-            Standing::Due => {
+            TaskStanding::Due => {
                 depth.due = number;
                 depth.oldest_due_seconds = count.backlog.oldest.as_secs();
             }
-            Standing::Delayed => depth.backing_off = number,
-            Standing::Leased => depth.running = number,
-            Standing::Paused => depth.paused = number,
-            Standing::Waiting => depth.waiting = number,
+            TaskStanding::Delayed => depth.backing_off = number,
+            TaskStanding::Leased => depth.running = number,
+            TaskStanding::Paused => depth.paused = number,
+            TaskStanding::Waiting => depth.waiting = number,
         }
     }
     Ok(QueueStatus {

@@ -2,7 +2,7 @@
 
 use agentmine_domain::{DodResult, Seq, Session, SessionId, StepPayload};
 use agentmine_store::{
-    Begun, ExternalEnd, Finished, NewExternal, SessionFilter, Store, WhichSessions,
+    Begun, ExternalEnd, ExternalFinish, NewExternal, SessionFilter, Store, WhichSessions,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -255,12 +255,12 @@ pub async fn end(store: &dyn Store, args: SessionEndArgs) -> Result<SessionEnded
     }
     let number = args.session_id;
     match store.end_external(SessionId(number), &end).await? {
-        Finished::Done(session, task) => Ok(SessionEnded {
+        ExternalFinish::Done(session, task) => Ok(SessionEnded {
             session: SessionView::of(&session),
             task: TaskView::of(&task),
         }),
-        Finished::Missing => Err(ControlError::SessionNotFound(number.to_string())),
-        Finished::Over(session) => {
+        ExternalFinish::Missing => Err(ControlError::SessionNotFound(number.to_string())),
+        ExternalFinish::Over(session) => {
             let how = session
                 .end
                 .map_or("ended", agentmine_domain::SessionEnd::as_str);
@@ -269,7 +269,7 @@ pub async fn end(store: &dyn Store, args: SessionEndArgs) -> Result<SessionEnded
                 "session {number} ended already, as {how} at {at}"
             )))
         }
-        Finished::OfTheFleet => Err(ControlError::InvalidStatus(format!(
+        ExternalFinish::OfTheFleet => Err(ControlError::InvalidStatus(format!(
             "a worker of the fleet runs session {number}, expected one of a client"
         ))
         .next(

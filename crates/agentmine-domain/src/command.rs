@@ -10,7 +10,7 @@ use crate::names::{UnknownName, named};
 
 named!(
     /// What a person may command in a comment.
-    Command, "command" {
+    CommentCommand, "command" {
         /// Ends the task.
         Stop = "stop",
         /// Pauses the task.
@@ -33,7 +33,7 @@ const MAX_SHOWN: usize = 40;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Addressed {
     /// A command.
-    Known(Command),
+    Known(CommentCommand),
     /// The word after `/agentmine` is no command.
     Unknown(String),
 }
@@ -104,12 +104,12 @@ mod tests {
     #[test]
     fn a_command_is_the_first_line_of_a_comment() {
         for text in ["/agentmine stop", "\n  /agentmine  STOP, please\nthanks"] {
-            let stop = Addressed::Known(Command::Stop);
+            let stop = Addressed::Known(CommentCommand::Stop);
             assert_eq!(Addressed::by(text), Some(stop), "{text}");
         }
         assert_eq!(
             Addressed::by("/agentmine retry now"),
-            Some(Addressed::Known(Command::Retry))
+            Some(Addressed::Known(CommentCommand::Retry))
         );
         for text in [
             "",

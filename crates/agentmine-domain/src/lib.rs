@@ -27,7 +27,7 @@ pub use blame::Blame;
 pub use branch::{BranchType, slug};
 pub use budget::{Budget, Usage};
 pub use card::{AssigneeType, TaskCard, TaskHome, TaskOrigin, TaskType, WaitsFor};
-pub use command::{Addressed, Command, Obeyed, Order};
+pub use command::{Addressed, CommentCommand, Obeyed, Order};
 pub use effect::{EffectKey, EffectKind, TaskLabel};
 pub use effect_record::{CommandRecord, LabelRecord, PullRequestRecord};
 pub use ids::{Epoch, ParseIdError, Seq, SessionId, TaskId, TaskNumber, WorkerId};

@@ -37,8 +37,8 @@ use serde::Serialize;
 
 pub use announce::announce;
 pub use dashboard::{
-    BoxAction, BoxSubject, DashboardBox, DashboardEntry, DashboardIssue, DashboardState,
-    DashboardView, Rewrite, dashboard_text, is_dashboard,
+    BoxAction, BoxSubject, DashboardBox, DashboardEntry, DashboardIssue, DashboardRewrite,
+    DashboardState, DashboardView, dashboard_text, is_dashboard,
 };
 pub use draft::{DraftState, draft_number};
 pub use error::{EffectError, is_final, may_be_of_comments};

@@ -16,5 +16,5 @@ mod worktree;
 pub use home::GitHome;
 pub use limits::{Errand, Limits};
 pub use temporary::remove_abandoned_folders;
-pub use view::{Origin, View, ViewError, origin};
+pub use view::{RepositoryOrigin, View, ViewError, origin};
 pub use worktree::{Force, Worktree, WorktreeError};

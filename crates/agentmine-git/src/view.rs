@@ -297,7 +297,7 @@ fn entries(home: &GitHome, layout: &Layout) -> Result<Vec<(String, String)>, Vie
 
 /// The repository that `folder` is in: where its work trees and its memory belong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
+pub struct RepositoryOrigin {
     /// The top of the main work tree, or the repository itself if it is bare. The same for every work tree of it.
     pub main: PathBuf,
     /// The top of the work tree that `folder` is in.
@@ -310,7 +310,7 @@ pub struct Origin {
 ///
 /// # Errors
 /// [`ViewError`].
-pub fn origin(folder: &Path) -> Result<Origin, ViewError> {
+pub fn origin(folder: &Path) -> Result<RepositoryOrigin, ViewError> {
     let here = folder.canonicalize()?;
     let layout = Layout::find(&here)?;
     let layout = layout.ok_or_else(|| ViewError::NoRepository(folder.to_owned()))?;
@@ -322,7 +322,7 @@ pub fn origin(folder: &Path) -> Result<Origin, ViewError> {
         Some(name) if name == ".git" => common.parent().unwrap_or(common),
         Some(_) | None => common,
     };
-    Ok(Origin {
+    Ok(RepositoryOrigin {
         main: main.to_owned(),
         top: layout.top,
         remote: remote.map(|(_, url)| url),

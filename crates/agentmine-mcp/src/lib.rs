@@ -40,7 +40,7 @@ pub use server::{
     ClientRoots, Launchers, ManagerPolicy, Notice, NoticeKind, ServerState, ServerStatus, Watch,
 };
 pub use types::{
-    Era, Greeting, McpLimits, Offer, Prompt, PromptArgument, Resource, Tool, ToolOutput,
+    Era, Greeting, McpLimits, Offer, PromptArgument, Resource, ServerPrompt, Tool, ToolOutput,
 };
 
 /// Locks even after a holder has panicked: everything behind these locks is consistent at every statement.

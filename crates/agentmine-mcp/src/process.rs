@@ -27,7 +27,7 @@ use agentmine_process::Mark;
 use async_trait::async_trait;
 use tokio::process::Command;
 
-use crate::config::{Place, ServerConfig, Transport};
+use crate::config::{ServerConfig, ServerPlace, Transport};
 use crate::{Launched, Launcher, McpError, ProcessFault, watch};
 
 use command::{resolve, search_path};
@@ -69,7 +69,7 @@ impl Launcher for WorkerLauncher {
         let Transport::Stdio {
             command,
             env,
-            place: Place::Worker,
+            place: ServerPlace::Worker,
         } = &server.transport
         else {
             return Err(failed("it is not configured to run on the worker".into()));
@@ -107,7 +107,7 @@ impl Launcher for WorkerLauncher {
         let Transport::Stdio {
             command,
             env,
-            place: Place::Worker,
+            place: ServerPlace::Worker,
         } = &server.transport
         else {
             return Vec::new();

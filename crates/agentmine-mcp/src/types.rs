@@ -39,7 +39,7 @@ pub struct Resource {
 
 /// A prompt that a server offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Prompt {
+pub struct ServerPrompt {
     /// Its name on the server.
     pub name: String,
     /// What it is; may be empty.
@@ -69,7 +69,7 @@ pub struct Offer {
     /// By URI template.
     pub templates: Vec<Resource>,
     /// By name.
-    pub prompts: Vec<Prompt>,
+    pub prompts: Vec<ServerPrompt>,
     /// Entries that were omitted, with the reason: `tool "x": its inputSchema is not an object`.
     pub left_out: Vec<String>,
 }

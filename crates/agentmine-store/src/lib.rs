@@ -37,14 +37,14 @@ pub use inspect::{Existing, Inspection, Migrated, inspect};
 pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,
-    NamedBranch, NewStep, Publish, ScanTime, SessionFilter, Standing, StepToken, SweepPolicy,
-    SweepReport, TaskCount, TaskFilter, WhichSessions,
+    NamedBranch, NewStep, Publish, ScanTime, SessionFilter, StepToken, SweepPolicy, SweepReport,
+    TaskCount, TaskFilter, TaskStanding, WhichSessions,
 };
 pub use people::{
-    Begun, Dependency, Edited, ExternalEnd, Finished, NewExternal, NewPersonTask, ScopeConflict,
-    TaskEdit,
+    Begun, Dependency, Edited, ExternalEnd, ExternalFinish, NewExternal, NewPersonTask,
+    ScopeConflict, TaskEdit,
 };
-pub use retention::{Kept, Prunable, Pruned, Restored, RetentionStore, TableSize};
+pub use retention::{Prunable, Pruned, Restored, RetentionKind, RetentionStore, TableSize};
 pub use rounds::RoundStore;
 pub use store::{
     EffectStore, EnqueueStore, ExternalStore, FigureStore, JournalStore, LeaseStore, PeopleStore,

@@ -1,6 +1,6 @@
 //! The metrics that the store moves.
 
-use crate::Kept;
+use crate::RetentionKind;
 use crate::sql::{ATTEMPTS, CONNECTION_STATES, POOLS};
 use agentmine_domain::SessionEnd;
 use agentmine_runtime::metrics::zero;
@@ -74,7 +74,7 @@ pub(crate) fn describe() {
     zero(
         "agentmine_retention_removed_total",
         "what",
-        &Kept::ALL.map(Kept::as_str),
+        &RetentionKind::ALL.map(RetentionKind::as_str),
     );
     for counter in [
         "agentmine_tasks_enqueued_total",

@@ -233,7 +233,7 @@ pub struct Backlog {
 
 /// What a task that is not over waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum TaskStanding {
     /// A free slot.
     Due,
     /// The end of a delay.
@@ -246,7 +246,7 @@ pub enum Standing {
     Waiting,
 }
 
-impl Standing {
+impl TaskStanding {
     /// All of them.
     pub const ALL: &'static [Self] = &[
         Self::Due,
@@ -275,7 +275,7 @@ pub struct TaskCount {
     /// Their priority.
     pub priority: agentmine_domain::Priority,
     /// What they wait for.
-    pub standing: Standing,
+    pub standing: TaskStanding,
     /// Their number, and the time since the oldest row among them last changed.
     pub backlog: Backlog,
 }

@@ -186,9 +186,9 @@ impl ExternalEnd {
     }
 }
 
-/// What became of the end of an external session. Only [`Finished::Done`] changed anything.
+/// What became of the end of an external session. Only [`ExternalFinish::Done`] changed anything.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Finished {
+pub enum ExternalFinish {
     /// The session and its task, as they are now.
     Done(Box<Session>, Box<Task>),
     /// There is no such session.

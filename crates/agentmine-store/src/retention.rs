@@ -29,7 +29,7 @@ pub trait RetentionStore: Send + Sync + 'static {
 
 /// What retention removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum RetentionKind {
     /// The files of a workspace. Nobody resumes a task that is over.
     Checkpoints,
     /// The steps.
@@ -38,7 +38,7 @@ pub enum Kept {
     Effects,
 }
 
-impl Kept {
+impl RetentionKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Checkpoints, Self::Journal, Self::Effects];
 
@@ -78,7 +78,7 @@ impl Pruned {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prunable {
     /// What.
-    pub what: Kept,
+    pub what: RetentionKind,
     /// The outcome of the tasks.
     pub outcome: EndState,
     /// The number of tasks.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     Begun, CapacityStore, Checkpoint, Claim, DashboardStore, Dependency, Edited, EffectState,
-    Enqueued, ExternalEnd, Figures, Finished, HeldStore, LeaseEnd, LeaseRequest, MemoryStore,
+    Enqueued, ExternalEnd, ExternalFinish, Figures, HeldStore, LeaseEnd, LeaseRequest, MemoryStore,
     NamedBranch, NewExternal, NewPersonTask, NewStep, Publish, RelayError, RetentionStore,
     RoundStore, ScanTime, ScopeConflict, SessionFilter, StoreError, SweepPolicy, SweepReport,
     TaskEdit, TaskFilter, Totals, WhichSessions,
@@ -318,7 +318,7 @@ pub trait ExternalStore: Send + Sync + 'static {
         &self,
         session: SessionId,
         end: &ExternalEnd,
-    ) -> Result<Finished, StoreError>;
+    ) -> Result<ExternalFinish, StoreError>;
 
     /// Records the folder of the session's work tree.
     async fn set_worktree(&self, session: SessionId, worktree: &str) -> Result<(), StoreError>;

@@ -87,24 +87,24 @@ impl ToolServer {
         addr: std::net::SocketAddr,
         ready: impl FnOnce(std::net::SocketAddr),
     ) -> anyhow::Result<()> {
-        use crate::http::{self, Access};
+        use crate::http::{self, HttpAccess};
         match self {
             Self::TextEditor { root } => {
                 let server = TextEditorServer::new(Editor::open_at(root)?);
-                http::serve(server, addr, Access::Anybody, ready).await
+                http::serve(server, addr, HttpAccess::Anybody, ready).await
             }
             Self::FileRead(roots) => {
                 let tool = FileRead::new(OpenRoots::open(&roots)?);
-                http::serve(OneToolServer::new(tool), addr, Access::Anybody, ready).await
+                http::serve(OneToolServer::new(tool), addr, HttpAccess::Anybody, ready).await
             }
             Self::FileWrite(roots) => {
                 let tool = FileWrite::new(OpenRoots::open(&roots)?);
-                http::serve(OneToolServer::new(tool), addr, Access::Anybody, ready).await
+                http::serve(OneToolServer::new(tool), addr, HttpAccess::Anybody, ready).await
             }
             Self::ShellExec(options) => {
                 let tool = ShellExec::new(&options)?;
                 let _ended = tool.ended().drop_guard();
-                http::serve(OneToolServer::new(tool), addr, Access::Anybody, ready).await
+                http::serve(OneToolServer::new(tool), addr, HttpAccess::Anybody, ready).await
             }
         }
     }

@@ -24,14 +24,14 @@ const MAX_SESSIONS: usize = 256;
 
 /// Who may connect.
 #[derive(Clone)]
-pub enum Access {
+pub enum HttpAccess {
     /// Who can: every program of every user of this machine.
     Anybody,
     /// Who names this token, as `Authorization: Bearer TOKEN`.
     Token(Arc<str>),
 }
 
-impl Access {
+impl HttpAccess {
     /// Whether a request with these headers is let through.
     fn admits(&self, headers: &HeaderMap) -> bool {
         let Self::Token(expected) = self else {
@@ -65,7 +65,7 @@ fn is_equal(given: &str, expected: &str) -> bool {
 /// until the future is dropped, or on SIGTERM or SIGINT. `ready` gets the address; the kernel chooses the port
 /// if `addr` has port 0. Each session gets a clone of `server`.
 ///
-/// Every user of the machine can connect to a loopback address, so that [`Access::Anybody`] is for tests and for
+/// Every user of the machine can connect to a loopback address, so that [`HttpAccess::Anybody`] is for tests and for
 /// machines with one user.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ fn is_equal(given: &str, expected: &str) -> bool {
 pub async fn serve<S>(
     server: S,
     addr: SocketAddr,
-    access: Access,
+    access: HttpAccess,
     ready: impl FnOnce(SocketAddr),
 ) -> anyhow::Result<()>
 where
@@ -114,7 +114,7 @@ where
 }
 
 /// Refuses a request without the token, before anything of it is checked.
-async fn admitted(access: Access, request: Request, next: Next) -> Response {
+async fn admitted(access: HttpAccess, request: Request, next: Next) -> Response {
     if access.admits(request.headers()) {
         return next.run(request).await;
     }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_let_through() {
-        let access = Access::Token("secret-token".into());
+        let access = HttpAccess::Token("secret-token".into());
         let headers = |values: &[&'static str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -162,7 +162,7 @@ mod tests {
             (&["Bearer wrong", "Bearer secret-token"], false),
         ] {
             assert_eq!(access.admits(&headers(values)), expected, "{values:?}");
-            assert!(Access::Anybody.admits(&headers(values)));
+            assert!(HttpAccess::Anybody.admits(&headers(values)));
         }
     }
 }

@@ -174,7 +174,7 @@ async fn other_handlers_are_served_too() {
     tokio::spawn(Box::pin(agentmine_tools::http::serve(
         Other,
         ANY.parse().unwrap(),
-        agentmine_tools::http::Access::Anybody,
+        agentmine_tools::http::HttpAccess::Anybody,
         |address| ready.send(address).unwrap(),
     )));
     let address = address.await.unwrap();
@@ -191,7 +191,7 @@ async fn sessions_are_bounded() {
     tokio::spawn(Box::pin(agentmine_tools::http::serve(
         Other,
         ANY.parse().unwrap(),
-        agentmine_tools::http::Access::Anybody,
+        agentmine_tools::http::HttpAccess::Anybody,
         |address| ready.send(address).unwrap(),
     )));
     let address = address.await.unwrap();

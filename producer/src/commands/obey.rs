@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agentmine_domain::markdown::{line, neutralized};
 use agentmine_domain::{
-    Addressed, Command, EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, PublicStatus, Task,
-    TaskHome, TaskState,
+    Addressed, CommentCommand, EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, PublicStatus,
+    Task, TaskHome, TaskState,
 };
 use agentmine_effects::{Effects, announce, draft_number};
 use agentmine_store::{Enqueued, TaskEdit, TaskFilter};
@@ -68,7 +68,7 @@ impl Given<'_> {
         }
         match self.addressed {
             Addressed::Known(_) if bearing == Bearing::Origin => self.finish_retry(&task).await,
-            Addressed::Known(Command::Retry) if is_over(&task) => self.retry(&task).await,
+            Addressed::Known(CommentCommand::Retry) if is_over(&task) => self.retry(&task).await,
             Addressed::Known(command) => self.request(&task, *command).await,
             Addressed::Unknown(_) => {
                 let answer = words::unknown(self.addressed);
@@ -175,16 +175,17 @@ impl Given<'_> {
     }
 
     /// Leaves it in the row of its task, answers where a reaction does not say enough, and acknowledges it.
-    async fn request(&self, task: &Task, command: Command) -> Result<()> {
+    async fn request(&self, task: &Task, command: CommentCommand) -> Result<()> {
         let reason = self.reason();
         let order = match (command, task.state) {
-            (Command::Stop, _) => Order::Stop(&reason),
-            (Command::Pause, _) => Order::Pause(&reason),
-            (Command::Resume, _) | (Command::Retry, TaskState::Paused) => Order::Resume,
-            (Command::Retry, TaskState::Queued) => Order::SkipDelay,
-            (Command::Retry, TaskState::Leased(_) | TaskState::Ended(_)) | (Command::Status, _) => {
-                Order::Remember
+            (CommentCommand::Stop, _) => Order::Stop(&reason),
+            (CommentCommand::Pause, _) => Order::Pause(&reason),
+            (CommentCommand::Resume, _) | (CommentCommand::Retry, TaskState::Paused) => {
+                Order::Resume
             }
+            (CommentCommand::Retry, TaskState::Queued) => Order::SkipDelay,
+            (CommentCommand::Retry, TaskState::Leased(_) | TaskState::Ended(_))
+            | (CommentCommand::Status, _) => Order::Remember,
         };
         let store = &self.deps.store;
         let key = EffectKey::command(&self.comment.remark_id());
@@ -196,12 +197,12 @@ impl Given<'_> {
             Obeyed::Before { changed } => changed,
             Obeyed::ByAnother => return Ok(()),
         };
-        if command == Command::Stop && self.item.kind == ItemKind::PullRequest {
+        if command == CommentCommand::Stop && self.item.kind == ItemKind::PullRequest {
             // Also where a round is at work: its origin is what is watched.
             rounds::stop(self.deps, self.tracker, self.item, &reason).await?;
         }
-        let ends_rounds = command == Command::Stop && task.item.key() != self.item.key();
-        if command == Command::Status || !(changed || ends_rounds) {
+        let ends_rounds = command == CommentCommand::Stop && task.item.key() != self.item.key();
+        if command == CommentCommand::Status || !(changed || ends_rounds) {
             let now = store.task(task.id).await?.unwrap_or_else(|| task.clone());
             let sessions = store.sessions(Some(task.id), 0).await?;
             let answer = self.in_answer(&words::status(&now, &sessions, command, changed));

@@ -1,7 +1,7 @@
 //! Answers to commands, Markdown of AgentMine.
 
 use agentmine_domain::markdown::{cap, line, neutralized};
-use agentmine_domain::{Addressed, Command, EndState, Session, Task, TaskState};
+use agentmine_domain::{Addressed, CommentCommand, EndState, Session, Task, TaskState};
 use agentmine_effects::used;
 use chrono::Utc;
 
@@ -13,7 +13,7 @@ pub(super) const ACCEPTED: &str = "accepted.";
 
 /// To a word that is no command.
 pub(super) fn unknown(addressed: &Addressed) -> String {
-    let known: Vec<String> = Command::ALL
+    let known: Vec<String> = CommentCommand::ALL
         .iter()
         .map(|command| format!("`{}`", Addressed::Known(*command)))
         .collect();
@@ -31,8 +31,13 @@ pub(super) fn closed(name: &str, label: &str) -> String {
 }
 
 /// How far a task is. `changed` says whether the command changed that; one that did not is answered with why.
-pub(super) fn status(task: &Task, sessions: &[Session], command: Command, changed: bool) -> String {
-    let nothing = match command == Command::Status || changed {
+pub(super) fn status(
+    task: &Task,
+    sessions: &[Session],
+    command: CommentCommand,
+    changed: bool,
+) -> String {
+    let nothing = match command == CommentCommand::Status || changed {
         true => "",
         false => "nothing to do. ",
     };

@@ -15,7 +15,7 @@ use agentmine_domain::{
     TrackerKind,
 };
 use agentmine_effects::{
-    DashboardEntry, DashboardIssue, DashboardState, DashboardView, EffectError, Rewrite,
+    DashboardEntry, DashboardIssue, DashboardRewrite, DashboardState, DashboardView, EffectError,
     dashboard_text, is_final,
 };
 use agentmine_store::why::known_reasons;
@@ -369,7 +369,7 @@ async fn keep(
         place,
         settled,
     };
-    let mut when = Rewrite::IfChanged;
+    let mut when = DashboardRewrite::IfChanged;
     let mut fresh = None;
     match issue.read().await? {
         DashboardState::Withdrawn => return Ok(()),
@@ -381,7 +381,7 @@ async fn keep(
                 Ticks::Settled => {}
             }
             if !issue.ticked(&item).1.is_empty() {
-                when = Rewrite::Always;
+                when = DashboardRewrite::Always;
             }
         }
     }

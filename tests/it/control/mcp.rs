@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use agentmine_mcp::config::{Place, Transport};
+use agentmine_mcp::config::{ServerPlace, Transport};
 use agentmine_mcp::{Launchers, Manager, ManagerPolicy, ServerState, WorkerLauncher};
 use agentmine_tests::mcp::{server, with_env};
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ impl Served {
                 .chain(&["mcp", "serve"])
                 .map(ToString::to_string),
         );
-        let mut entry = server(NAME, Place::Worker, command);
+        let mut entry = server(NAME, ServerPlace::Worker, command);
         entry = with_env(entry, "HOME", &world.home.path().display().to_string());
         assert!(matches!(entry.transport, Transport::Stdio { .. }));
         let launcher = WorkerLauncher::new(world.project(), |name| std::env::var(name).ok());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agentmine_mcp::config::Place;
+use agentmine_mcp::config::ServerPlace;
 use agentmine_mcp::{
     Manager, ManagerPolicy, McpError, McpLimits, NoticeKind, ServerState, ToolOutput,
 };
@@ -329,7 +329,7 @@ impl Bench {
         let before = resident_kib(std::process::id(), "VmHWM").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let program = binary("faulty-mcp-server").display().to_string();
-        let entry = |name, mode: &str| server(name, Place::Worker, [program.as_str(), mode]);
+        let entry = |name, mode: &str| server(name, ServerPlace::Worker, [program.as_str(), mode]);
         let mut faulty = entry("faulty", mode);
         faulty.timeout = CALL;
         faulty.max_restarts = Some(1);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_consumer::SandboxLauncher;
 use agentmine_domain::{Epoch, TaskId};
-use agentmine_mcp::config::{Place, ServerConfig};
+use agentmine_mcp::config::{ServerConfig, ServerPlace};
 use agentmine_mcp::{CallOptions, Era, Launchers, Manager, NoticeKind, ServerState, ToolOutput};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 use agentmine_sandbox::{Command, Sandbox, SandboxRole, SandboxSpec, from_config};
@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 const FILES: &str = "mkdir files repo && printf 'hello from a file' >files/a.txt && cd repo && git init -q -b main \
      && echo one >one.txt && git add . && git -c user.name=Ada -c user.email=ada@example.com commit -qm 'The first commit'";
 
-fn servers(place: Place, root: &str) -> Vec<ServerConfig> {
+fn servers(place: ServerPlace, root: &str) -> Vec<ServerConfig> {
     let at = |name: &str| format!("{root}/{name}");
     let memory = npm("memory", place, "mcp-server-memory", &[]);
     vec![
@@ -64,7 +64,11 @@ async fn seven_servers_work_on_the_worker() {
     assert!(made.success());
     let web = serve_a_page().await;
     let root = folder.path().display().to_string();
-    let (manager, mark) = start(servers(Place::Worker, &root), rig::worker(folder.path())).await;
+    let (manager, mark) = start(
+        servers(ServerPlace::Worker, &root),
+        rig::worker(folder.path()),
+    )
+    .await;
     everything_works(&manager, &root, web).await;
     let pid = rig::status(&manager, "everything").pid.unwrap();
     killed_server_is_restarted(&manager, async {
@@ -131,7 +135,7 @@ async fn work_in(sandbox: Arc<dyn Sandbox>) {
     argv.push(format!("{ROOT}/web"));
     let web = sandbox.start_stdio(argv, BTreeMap::new()).await.unwrap();
     let launchers = rig::sandbox(SandboxLauncher::new(Arc::clone(&sandbox)));
-    let (manager, mark) = start(servers(Place::Sandbox, ROOT), launchers).await;
+    let (manager, mark) = start(servers(ServerPlace::Sandbox, ROOT), launchers).await;
     everything_works(&manager, ROOT, WEB).await;
     killed_server_is_restarted(&manager, async {
         shell(sandbox.as_ref(), "pkill -9 -f bin/mcp-server-[e]verything").await;
@@ -534,7 +538,7 @@ async fn each_era_is_detected() {
     let folder = tempfile::tempdir().unwrap();
     let time = pypi(
         "time",
-        Place::Worker,
+        ServerPlace::Worker,
         "mcp_server_time",
         &["--local-timezone", "UTC"],
     );
@@ -561,7 +565,7 @@ fn by_npx() -> ServerConfig {
         "--",
         "mcp-server-memory",
     ];
-    server("memory", Place::Worker, command)
+    server("memory", ServerPlace::Worker, command)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -605,7 +609,12 @@ async fn dropped_manager_leaves_no_process() {
 }
 
 fn everything() -> ServerConfig {
-    npm("everything", Place::Worker, "mcp-server-everything", &[])
+    npm(
+        "everything",
+        ServerPlace::Worker,
+        "mcp-server-everything",
+        &[],
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -615,7 +624,7 @@ async fn changed_program_is_restarted() {
     std::fs::copy(crate::rig::binary("faulty-mcp-server"), &program).unwrap();
     let entry = server(
         "own",
-        Place::Worker,
+        ServerPlace::Worker,
         [program.display().to_string(), "healthy".into()],
     );
     let (manager, mark) = rig::start([entry], folder.path(), rig::policy()).await;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agentmine_mcp::config::{Capabilities, Origin, Owner, Place, ServerConfig, Transport};
+use agentmine_mcp::config::{Capabilities, Origin, Owner, ServerConfig, ServerPlace, Transport};
 use agentmine_runtime::config::Secret;
 
 pub use left::{Mark, resident_kib};
@@ -33,7 +33,7 @@ pub fn installed() -> PathBuf {
 #[must_use]
 pub fn server<C: Into<String>>(
     name: &str,
-    place: Place,
+    place: ServerPlace,
     command: impl IntoIterator<Item = C>,
 ) -> ServerConfig {
     ServerConfig {
@@ -66,7 +66,7 @@ pub fn with_env(mut server: ServerConfig, name: &str, value: &str) -> ServerConf
 
 /// A server from npm, under Node 22.
 #[must_use]
-pub fn npm(name: &str, place: Place, program: &str, args: &[&str]) -> ServerConfig {
+pub fn npm(name: &str, place: ServerPlace, program: &str, args: &[&str]) -> ServerConfig {
     let bin = installed().join("node_modules/.bin");
     let mut command = vec![
         bin.join("node").display().to_string(),
@@ -78,7 +78,7 @@ pub fn npm(name: &str, place: Place, program: &str, args: &[&str]) -> ServerConf
 
 /// A server from PyPI.
 #[must_use]
-pub fn pypi(name: &str, place: Place, module: &str, args: &[&str]) -> ServerConfig {
+pub fn pypi(name: &str, place: ServerPlace, module: &str, args: &[&str]) -> ServerConfig {
     let mut command = vec!["/usr/bin/python3", "-m", module];
     command.extend(args);
     let packages = installed().join("python").display().to_string();

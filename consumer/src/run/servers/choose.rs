@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use agentmine_mcp::config::{Loaded, Owner, Place, ServerConfig, Transport};
+use agentmine_mcp::config::{Loaded, Owner, ServerConfig, ServerPlace, Transport};
 use agentmine_runtime::config::Mcp;
 
 use crate::record::redact::Redactor;
@@ -83,7 +83,7 @@ pub(super) fn choose(loaded: Loaded, reserved: &[&str], redactor: &Redactor) -> 
 
 pub(super) fn in_sandbox(server: &ServerConfig) -> bool {
     match &server.transport {
-        Transport::Stdio { place, .. } => *place == Place::Sandbox,
+        Transport::Stdio { place, .. } => *place == ServerPlace::Sandbox,
         Transport::Http { .. } => false,
     }
 }

@@ -3,7 +3,7 @@
 use agentmine_domain::markdown::fenced;
 use agentmine_effects::progress_comment;
 use agentmine_mcp::McpLimits;
-use agentmine_mcp::config::{Capabilities, Origin, Owner, Place, ServerConfig, Transport};
+use agentmine_mcp::config::{Capabilities, Origin, Owner, ServerConfig, ServerPlace, Transport};
 use agentmine_runtime::config::{Config, Secret};
 
 use crate::error::SessionError;
@@ -30,7 +30,7 @@ pub(super) fn editor(config: &Config) -> ServerConfig {
         transport: Transport::Stdio {
             command: server.command.clone(),
             env: [(MAX_OUTPUT.into(), Secret::new(max_output))].into(),
-            place: Place::Sandbox,
+            place: ServerPlace::Sandbox,
         },
         enabled: true,
         capabilities: Capabilities::default(),

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use super::Context;
 use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef, to_value};
-use crate::memory::{self, Memory, MemoryChange, MemoryFields, MemoryQuery, NewMemory};
+use crate::memory::{self, MemoryChange, MemoryFields, MemoryQuery, NewMemory, ProjectMemory};
 use crate::worker::blocking;
-use crate::{ControlError, Project};
+use crate::{ControlError, LocalProject};
 
 const URI: &str = "project://memory";
 
@@ -295,13 +295,13 @@ async fn update(it: Arc<Context>, args: MemoryUpdateArgs) -> Result<RecordView, 
     record(&memory::update(of(&it, &project), &args.id, change).await?)
 }
 
-async fn project(it: &Context) -> Result<Project, ControlError> {
+async fn project(it: &Context) -> Result<LocalProject, ControlError> {
     let folder = it.place.project.clone();
     blocking(move || crate::project(&folder)).await
 }
 
-fn of<'a>(it: &'a Context, project: &'a Project) -> Memory<'a> {
-    Memory {
+fn of<'a>(it: &'a Context, project: &'a LocalProject) -> ProjectMemory<'a> {
+    ProjectMemory {
         store: it.store.as_ref(),
         project: &project.name,
         secrets: &it.secrets,

@@ -4,7 +4,7 @@
 //! wrote may omit what has a default; every fault of it is reported with line, column and key.
 
 use agentmine_domain::{Confidence, MemoryEntry, MemoryRecord, MemorySource, MemoryStatus};
-use agentmine_runtime::config::tree::Place;
+use agentmine_runtime::config::tree::ConfigPlace;
 use agentmine_runtime::config::{SettingFault, document};
 use chrono::{DateTime, NaiveDate, SubsecRound as _, Utc};
 use schemars::JsonSchema;
@@ -104,7 +104,7 @@ pub(crate) fn encode(record: &MemoryRecord) -> String {
 /// Reads the text of a file; `name` is for faults.
 pub(crate) fn decode(name: &str, text: &str) -> Result<MemoryFile, Vec<SettingFault>> {
     let whole = |seen: &str| {
-        let place = Place::File {
+        let place = ConfigPlace::File {
             name: name.into(),
             line: 1,
             column: 1,

@@ -25,7 +25,7 @@ pub use transfer::{
 
 /// Whose memory, where it is, and what must not get into it.
 #[derive(Clone, Copy)]
-pub struct Memory<'a> {
+pub struct ProjectMemory<'a> {
     /// Where it is kept.
     pub store: &'a dyn MemoryStore,
     /// The project.
@@ -121,7 +121,10 @@ pub struct MemoryPreview {
 ///
 /// # Errors
 /// [`ControlError::Validation`] for a word that is none of the listed ones.
-pub async fn list(memory: Memory<'_>, query: &MemoryQuery) -> Result<MemoryList, ControlError> {
+pub async fn list(
+    memory: ProjectMemory<'_>,
+    query: &MemoryQuery,
+) -> Result<MemoryList, ControlError> {
     let MemoryQuery {
         status,
         category,
@@ -155,7 +158,7 @@ pub async fn list(memory: Memory<'_>, query: &MemoryQuery) -> Result<MemoryList,
 ///
 /// # Errors
 /// [`ControlError::MemoryNotFound`], also for a text that is no id.
-pub async fn get(memory: Memory<'_>, id: &str) -> Result<MemoryRecord, ControlError> {
+pub async fn get(memory: ProjectMemory<'_>, id: &str) -> Result<MemoryRecord, ControlError> {
     let missing = || ControlError::MemoryNotFound(id.chars().take(80).collect());
     let parsed: MemoryId = id.parse().map_err(|_: MemoryFault| missing())?;
     let found = memory.store.memory_record(memory.project, &parsed).await?;
@@ -166,7 +169,7 @@ pub async fn get(memory: Memory<'_>, id: &str) -> Result<MemoryRecord, ControlEr
 ///
 /// # Errors
 /// [`ControlError::Validation`] with every fault; [`ControlError::InvalidStatus`] if the id is taken.
-pub async fn add(memory: Memory<'_>, new: NewMemory) -> Result<MemoryRecord, ControlError> {
+pub async fn add(memory: ProjectMemory<'_>, new: NewMemory) -> Result<MemoryRecord, ControlError> {
     let NewMemory {
         id,
         category,
@@ -221,7 +224,7 @@ pub async fn add(memory: Memory<'_>, new: NewMemory) -> Result<MemoryRecord, Con
 /// [`ControlError::MemoryNotFound`]; [`ControlError::MemoryConflict`] if it has another version;
 /// [`ControlError::Validation`] with every fault.
 pub async fn update(
-    memory: Memory<'_>,
+    memory: ProjectMemory<'_>,
     id: &str,
     change: MemoryChange,
 ) -> Result<MemoryRecord, ControlError> {
@@ -250,7 +253,10 @@ pub async fn update(
 ///
 /// # Errors
 /// [`ControlError::Store`].
-pub async fn preview(memory: Memory<'_>, max_tokens: u64) -> Result<MemoryPreview, ControlError> {
+pub async fn preview(
+    memory: ProjectMemory<'_>,
+    max_tokens: u64,
+) -> Result<MemoryPreview, ControlError> {
     let all = MemoryFilter::default();
     let records = memory.store.memory(memory.project, &all).await?;
     let redact = |text| memory.secrets.redact(text);
@@ -264,7 +270,7 @@ pub async fn preview(memory: Memory<'_>, max_tokens: u64) -> Result<MemoryPrevie
 ///
 /// # Errors
 /// [`ControlError::Store`].
-pub async fn markdown(memory: Memory<'_>) -> Result<String, ControlError> {
+pub async fn markdown(memory: ProjectMemory<'_>) -> Result<String, ControlError> {
     let active = MemoryFilter {
         status: Some(MemoryStatus::Active),
         ..MemoryFilter::default()
@@ -286,7 +292,7 @@ pub async fn markdown(memory: Memory<'_>) -> Result<String, ControlError> {
 }
 
 async fn replace(
-    memory: Memory<'_>,
+    memory: ProjectMemory<'_>,
     entry: &MemoryEntry,
     version: i64,
 ) -> Result<MemoryRecord, ControlError> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::file::{MAX_FILE, MemoryFile, decode, encode};
-use super::{Memory, full, replace, secrets_in};
+use super::{ProjectMemory, full, replace, secrets_in};
 use crate::ControlError;
 use crate::folder::{Entry, Folder, Kind};
 
@@ -90,7 +90,7 @@ pub struct Imported {
 /// # Errors
 /// [`ControlError::Git`] if the folder or a file of it cannot be written, or is a link.
 pub async fn export(
-    memory: Memory<'_>,
+    memory: ProjectMemory<'_>,
     top: &Path,
     overwrite: Overwrite,
 ) -> Result<Exported, ControlError> {
@@ -147,7 +147,7 @@ fn is_older(file: &MemoryFile, record: &MemoryRecord) -> bool {
 /// [`ControlError::Validation`] with every fault of every file, and nothing is imported;
 /// [`ControlError::Git`] if the folder cannot be read or is a link, or if it does not exist.
 pub async fn import(
-    memory: Memory<'_>,
+    memory: ProjectMemory<'_>,
     top: &Path,
     overwrite: Overwrite,
 ) -> Result<Imported, ControlError> {
@@ -183,7 +183,7 @@ pub async fn import(
 }
 
 /// A file that fits, or all its faults.
-fn parse(memory: Memory<'_>, entry: Entry) -> Result<(String, MemoryFile), Vec<String>> {
+fn parse(memory: ProjectMemory<'_>, entry: Entry) -> Result<(String, MemoryFile), Vec<String>> {
     let Entry { name, text } = entry;
     let shown = format!("{MEMORY_FOLDER}/{name}");
     let text = text.map_err(|why| vec![format!("{shown}: {why}")])?;
@@ -209,7 +209,7 @@ fn parse(memory: Memory<'_>, entry: Entry) -> Result<(String, MemoryFile), Vec<S
 }
 
 async fn import_one(
-    memory: Memory<'_>,
+    memory: ProjectMemory<'_>,
     name: String,
     file: MemoryFile,
     overwrite: Overwrite,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// A client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Client {
+pub enum ClientProgram {
     /// The fleet's own loop.
     AgentMine,
     /// Anthropic's Claude Code.
@@ -17,7 +17,7 @@ pub enum Client {
     GeminiCli,
 }
 
-impl Client {
+impl ClientProgram {
     /// All of them.
     pub const ALL: [Self; 4] = [
         Self::AgentMine,
@@ -38,13 +38,13 @@ impl Client {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ClientProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for Client {
+impl FromStr for ClientProgram {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -69,19 +69,21 @@ pub enum Approval {
 /// Whatever is in the prompt or the path, the shell passes it on and interprets none of it.
 #[must_use]
 pub fn command_line(
-    client: Client,
+    client: ClientProgram,
     approval: Approval,
     folder: &Path,
     prompt: &str,
 ) -> Option<String> {
     let program = match (client, approval) {
-        (Client::AgentMine, _) => return None,
-        (Client::ClaudeCode, Approval::Asked) => "claude",
-        (Client::ClaudeCode, Approval::Automatic) => "claude --dangerously-skip-permissions -p",
-        (Client::Codex, Approval::Asked) => "codex",
-        (Client::Codex, Approval::Automatic) => "codex exec --full-auto",
-        (Client::GeminiCli, Approval::Asked) => "gemini -i",
-        (Client::GeminiCli, Approval::Automatic) => "gemini --yolo -p",
+        (ClientProgram::AgentMine, _) => return None,
+        (ClientProgram::ClaudeCode, Approval::Asked) => "claude",
+        (ClientProgram::ClaudeCode, Approval::Automatic) => {
+            "claude --dangerously-skip-permissions -p"
+        }
+        (ClientProgram::Codex, Approval::Asked) => "codex",
+        (ClientProgram::Codex, Approval::Automatic) => "codex exec --full-auto",
+        (ClientProgram::GeminiCli, Approval::Asked) => "gemini -i",
+        (ClientProgram::GeminiCli, Approval::Automatic) => "gemini --yolo -p",
     };
     let folder = quoted(&folder.display().to_string());
     Some(format!("cd {folder} && {program} {}", quoted(prompt)))
@@ -124,7 +126,11 @@ mod tests {
             folder.path().display(),
             std::env::var("PATH").unwrap()
         );
-        for client in [Client::ClaudeCode, Client::Codex, Client::GeminiCli] {
+        for client in [
+            ClientProgram::ClaudeCode,
+            ClientProgram::Codex,
+            ClientProgram::GeminiCli,
+        ] {
             for approval in [Approval::Asked, Approval::Automatic] {
                 let line = command_line(client, approval, &tree, HOSTILE).unwrap();
                 for shell in ["sh", "bash"] {
@@ -146,9 +152,9 @@ mod tests {
     #[test]
     fn only_an_automatic_client_has_the_flag_that_approves_everything() {
         for (client, flag) in [
-            (Client::ClaudeCode, "--dangerously-skip-permissions"),
-            (Client::Codex, "--full-auto"),
-            (Client::GeminiCli, "--yolo"),
+            (ClientProgram::ClaudeCode, "--dangerously-skip-permissions"),
+            (ClientProgram::Codex, "--full-auto"),
+            (ClientProgram::GeminiCli, "--yolo"),
         ] {
             let line = |approval| command_line(client, approval, Path::new("/w"), "x").unwrap();
             assert!(line(Approval::Automatic).contains(flag));

@@ -4,7 +4,7 @@ mod client;
 mod run;
 mod trees;
 
-pub use client::{Approval, Client, command_line};
+pub use client::{Approval, ClientProgram, command_line};
 pub use run::{TaskRef, WorkBy, WorkerCommand, WorkerStart, start};
 pub(crate) use trees::blocking;
 pub use trees::{WorkerList, WorkerPage, WorkerRemove, WorkerView, list, remove};

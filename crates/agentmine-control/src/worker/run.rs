@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Place;
-use super::client::{Approval, Client, command_line, quoted};
+use super::client::{Approval, ClientProgram, command_line, quoted};
 use super::trees::{blocking, git_error, path_of, tree_name};
 use crate::sessions::{self, DEFAULT_AGENT};
 use crate::{ControlError, agents, input};
@@ -84,14 +84,14 @@ pub async fn start(
     args: &WorkerStart,
 ) -> Result<WorkerCommand, ControlError> {
     let expected = "agentmine, claude-code, codex or gemini-cli";
-    let client = input::named::<Client>("client", args.client.as_deref(), expected)?;
+    let client = input::named::<ClientProgram>("client", args.client.as_deref(), expected)?;
     let task = input::task(store, args.task_id).await?;
     let agent = args.agent.as_deref().or(task.card.agent.as_deref());
     let agent = agent.unwrap_or_default();
     let agent = input::name("agent", agent)?.unwrap_or_else(|| DEFAULT_AGENT.to_owned());
     let client = match (client, task.home()) {
         (Some(client), _) => client,
-        (None, TaskHome::Item | TaskHome::Repository) => Client::AgentMine,
+        (None, TaskHome::Item | TaskHome::Repository) => ClientProgram::AgentMine,
         (None, TaskHome::People) => preferred(place, &agent).await?,
     };
     let approval = match args.auto.unwrap_or(false) {
@@ -99,16 +99,16 @@ pub async fn start(
         false => Approval::Asked,
     };
     match client {
-        Client::AgentMine if task.home() == TaskHome::People => here(place, &task, agent),
-        Client::AgentMine => queue(store, &task, agent).await,
-        Client::ClaudeCode | Client::Codex | Client::GeminiCli => {
+        ClientProgram::AgentMine if task.home() == TaskHome::People => here(place, &task, agent),
+        ClientProgram::AgentMine => queue(store, &task, agent).await,
+        ClientProgram::ClaudeCode | ClientProgram::Codex | ClientProgram::GeminiCli => {
             external(store, place, &task, client, approval, agent).await
         }
     }
 }
 
 /// The external client that an agent names, else Claude Code.
-async fn preferred(place: &Place, agent: &str) -> Result<Client, ControlError> {
+async fn preferred(place: &Place, agent: &str) -> Result<ClientProgram, ControlError> {
     let agent = agent.to_owned();
     let found = place
         .with_agents(move |all| agents::get(all, &agent))
@@ -116,15 +116,15 @@ async fn preferred(place: &Place, agent: &str) -> Result<Client, ControlError> {
     let named = found.agent.client.as_str().parse();
     Ok(named
         .ok()
-        .filter(|it| *it != Client::AgentMine)
-        .unwrap_or(Client::ClaudeCode))
+        .filter(|it| *it != ClientProgram::AgentMine)
+        .unwrap_or(ClientProgram::ClaudeCode))
 }
 
 async fn external(
     store: &dyn Store,
     place: &Place,
     task: &Task,
-    client: Client,
+    client: ClientProgram,
     approval: Approval,
     agent: String,
 ) -> Result<WorkerCommand, ControlError> {
@@ -203,7 +203,7 @@ async fn queue(
     }
     Ok(WorkerCommand {
         command: format!("agentmine task why {number}"),
-        client: Client::AgentMine.to_string(),
+        client: ClientProgram::AgentMine.to_string(),
         worktree: None,
         session_id: None,
         agent,
@@ -232,7 +232,7 @@ fn here(place: &Place, task: &Task, agent: String) -> Result<WorkerCommand, Cont
             quoted(&place.project.to_string_lossy()),
             config.unwrap_or_default()
         ),
-        client: Client::AgentMine.to_string(),
+        client: ClientProgram::AgentMine.to_string(),
         worktree: None,
         session_id: None,
         agent,

@@ -51,7 +51,7 @@ pub enum DashboardState {
 
 /// When a text is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rewrite {
+pub enum DashboardRewrite {
     /// If it says something else than the one that was written last.
     IfChanged,
     /// Whatever it says: boxes are ticked.
@@ -180,9 +180,13 @@ impl DashboardIssue {
     ///
     /// # Errors
     /// Returns errors of the store.
-    pub async fn begin(&self, text: &str, when: Rewrite) -> Result<Option<i64>, EffectError> {
+    pub async fn begin(
+        &self,
+        text: &str,
+        when: DashboardRewrite,
+    ) -> Result<Option<i64>, EffectError> {
         let is_shown = self.record.number.is_some() && self.record.body == text;
-        if is_shown && when == Rewrite::IfChanged {
+        if is_shown && when == DashboardRewrite::IfChanged {
             return Ok(None);
         }
         let repository = &self.record.repository;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::request::{NoReply, Reply, Requests};
 use crate::output::usable;
 use crate::text::{head_of, shortened, weight};
-use crate::{Offer, Prompt, PromptArgument, Resource, Tool, schema};
+use crate::{Offer, PromptArgument, Resource, ServerPrompt, Tool, schema};
 
 /// Entries of one list.
 const MAX_ENTRIES: usize = 1_000;
@@ -259,7 +259,7 @@ fn resource(uri: String, entry: &Value, _: &mut Vec<String>) -> Result<Resource,
     })
 }
 
-fn prompt(name: String, entry: &Value, _: &mut Vec<String>) -> Result<Prompt, String> {
+fn prompt(name: String, entry: &Value, _: &mut Vec<String>) -> Result<ServerPrompt, String> {
     let arguments = match &entry["arguments"] {
         Value::Null => &[],
         Value::Array(arguments) => arguments.as_slice(),
@@ -279,7 +279,7 @@ fn prompt(name: String, entry: &Value, _: &mut Vec<String>) -> Result<Prompt, St
             required: argument["required"] == true,
         })
     });
-    Ok(Prompt {
+    Ok(ServerPrompt {
         name,
         description: description(entry)?,
         arguments: arguments.collect::<Result<_, String>>()?,

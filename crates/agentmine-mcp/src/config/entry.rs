@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use agentmine_runtime::config::tree::{Entry, Node, Value};
+use agentmine_runtime::config::tree::{ConfigEntry, Node, Value};
 use agentmine_runtime::config::{Secret, SettingFault, check, nearest};
 use serde_json::{Value as Json, json};
 use url::Url;
 
 use super::expand::{Refused, Variables, expand};
 use super::faults::{Faults, line_of, shown};
-use super::{Capabilities, Origin, Owner, Place, ServerConfig, Transport};
+use super::{Capabilities, Origin, Owner, ServerConfig, ServerPlace, Transport};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A day, in seconds.
@@ -86,7 +86,7 @@ pub(super) struct Scope<'a> {
 /// Reads one entry; `None` if it has a fault.
 pub(super) fn read(
     scope: &Scope<'_>,
-    entry: &Entry,
+    entry: &ConfigEntry,
     faults: &mut Faults<'_>,
 ) -> Option<ServerConfig> {
     let mut reader = Reader {
@@ -189,7 +189,7 @@ impl Reader<'_, '_> {
     }
 
     /// The entry without unknown capabilities, which another version may know.
-    fn known_capabilities(&mut self, entry: &Entry) -> Entry {
+    fn known_capabilities(&mut self, entry: &ConfigEntry) -> ConfigEntry {
         let mut entry = entry.clone();
         if let ("capabilities", Value::Map(found)) = (entry.key.as_str(), &mut entry.node.value) {
             found.retain(|capability| {
@@ -314,8 +314,8 @@ impl Reader<'_, '_> {
             }
         }
         let place = match self.scope.owner {
-            Owner::Operator if self.fields["sandbox"] != true => Place::Worker,
-            Owner::Operator | Owner::Repository => Place::Sandbox,
+            Owner::Operator if self.fields["sandbox"] != true => ServerPlace::Worker,
+            Owner::Operator | Owner::Repository => ServerPlace::Sandbox,
         };
         Some(Transport::Stdio {
             command: command?,

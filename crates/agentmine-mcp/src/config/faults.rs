@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agentmine_runtime::config::tree::Place;
+use agentmine_runtime::config::tree::ConfigPlace;
 
 use crate::ConfigFault;
 
@@ -64,10 +64,10 @@ impl<'a> Faults<'a> {
     }
 }
 
-pub(super) fn line_of(place: &Place) -> Option<usize> {
+pub(super) fn line_of(place: &ConfigPlace) -> Option<usize> {
     match place {
-        Place::File { line, .. } => usize::try_from(*line).ok(),
-        Place::Default | Place::Env(_) | Place::Flag(_) => None,
+        ConfigPlace::File { line, .. } => usize::try_from(*line).ok(),
+        ConfigPlace::Default | ConfigPlace::Env(_) | ConfigPlace::Flag(_) => None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 
 use agentmine_runtime::config::nearest;
-use agentmine_runtime::config::tree::{Entry, Node, Value};
+use agentmine_runtime::config::tree::{ConfigEntry, Node, Value};
 
 use super::entry::{self, Scope};
 use super::faults::{Faults, line_of, shown};
@@ -163,13 +163,13 @@ fn read(text: &str, scope: &Scope<'_>, faults: &mut Faults<'_>) -> Found {
 }
 
 /// The entries of `mcpServers`.
-fn servers<'a>(root: &'a Node, faults: &mut Faults<'_>) -> &'a [Entry] {
+fn servers<'a>(root: &'a Node, faults: &mut Faults<'_>) -> &'a [ConfigEntry] {
     let Value::Map(entries) = &root.value else {
         let detail = "not an object, expected {\"mcpServers\": {…}}";
         faults.push(line_of(&root.place), "", detail, None);
         return &[];
     };
-    let mut servers: Option<&'a Entry> = None;
+    let mut servers: Option<&'a ConfigEntry> = None;
     let mut unknown = false;
     for entry in entries {
         let (key, line) = (entry.key.as_str(), line_of(&entry.place));

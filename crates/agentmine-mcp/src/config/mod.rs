@@ -53,7 +53,7 @@ pub struct Origin {
 
 /// Where a server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum ServerPlace {
     /// As a process of this machine.
     Worker,
     /// Inside the task's sandbox.
@@ -70,7 +70,7 @@ pub enum Transport {
         /// Added to the cleared environment, `${VAR}` already replaced.
         env: BTreeMap<String, Secret>,
         /// Where it runs.
-        place: Place,
+        place: ServerPlace,
     },
     /// Streamable HTTP.
     Http {
@@ -139,7 +139,7 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// Where its process runs; `None` for one that is reached by URL.
     #[must_use]
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<ServerPlace> {
         match &self.transport {
             Transport::Stdio { place, .. } => Some(*place),
             Transport::Http { .. } => None,

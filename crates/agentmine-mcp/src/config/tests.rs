@@ -52,7 +52,7 @@ fn reported(loaded: &Loaded) -> Vec<String> {
         .collect()
 }
 
-fn stdio(server: &ServerConfig) -> (&[String], BTreeMap<&str, &str>, Place) {
+fn stdio(server: &ServerConfig) -> (&[String], BTreeMap<&str, &str>, ServerPlace) {
     match &server.transport {
         Transport::Stdio {
             command,
@@ -95,13 +95,13 @@ fn the_examples_of_the_specification_are_read() {
     assert!(github.enabled);
     assert_eq!(github.origin.owner, Owner::Repository);
     assert_eq!(github.origin.line, 6);
-    assert_eq!(stdio(github).2, Place::Sandbox);
+    assert_eq!(stdio(github).2, ServerPlace::Sandbox);
     assert_eq!(
         stdio(github).1["GITHUB_PERSONAL_ACCESS_TOKEN"],
         "ghp_YourProjectSpecificToken..."
     );
     let memory = &loaded.servers["memory"];
-    assert_eq!(stdio(memory).2, Place::Worker);
+    assert_eq!(stdio(memory).2, ServerPlace::Worker);
     assert_eq!(memory.timeout, Duration::from_secs(30));
     assert_eq!(memory.capabilities, Capabilities::default());
     assert!(loaded.servers["filesystem"].capabilities.roots);
@@ -137,7 +137,7 @@ fn what_other_clients_write_is_taken_where_it_is_clear() {
     assert_eq!(loaded.servers["b"].max_restarts, Some(0));
     let (_, env, place) = stdio(&loaded.servers["d"]);
     assert_eq!((env["T"], env["P"]), ("s3cret-token", "pa$$word"));
-    assert_eq!(place, Place::Sandbox);
+    assert_eq!(place, ServerPlace::Sandbox);
     assert!(!format!("{loaded:?}").contains("s3cret-token"));
 }
 
@@ -234,7 +234,7 @@ fn a_repository_cannot_leave_the_sandbox() {
     }}"#,
     );
     let (_, env, place) = stdio(&loaded.servers["a"]);
-    assert_eq!(place, Place::Sandbox);
+    assert_eq!(place, ServerPlace::Sandbox);
     assert_eq!(env["K"], "literal $HOME");
     assert_eq!(loaded.servers.len(), 1);
     let reported = reported(&loaded).join("\n");

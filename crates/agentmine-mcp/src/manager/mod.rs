@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{Owner, Place, ServerConfig};
+use crate::config::{Owner, ServerConfig, ServerPlace};
 use crate::server::{
     Common, Launchers, ManagerPolicy, Notice, NoticeKind, Server, ServerState, ServerStatus,
     describe_metrics, run,
@@ -104,7 +104,7 @@ impl Manager {
         let imitated = lookalikes::imitates(server, all.values(), &self.policy.fixed);
         let (kind, why) = if let Some(why) = imitated {
             (NoticeKind::Shadowed, why)
-        } else if server.origin.owner == Owner::Repository && place != Some(Place::Sandbox) {
+        } else if server.origin.owner == Owner::Repository && place != Some(ServerPlace::Sandbox) {
             // The configuration ensures it already; this is the last check before a process is started.
             let why = "a repository's server runs only in the sandbox";
             (NoticeKind::LeftOut, why.to_owned())
@@ -112,8 +112,8 @@ impl Manager {
             return ServerState::Starting;
         } else {
             let why = match place {
-                Some(Place::Sandbox) => "there is no sandbox here",
-                Some(Place::Worker) | None => "no servers run on this machine here",
+                Some(ServerPlace::Sandbox) => "there is no sandbox here",
+                Some(ServerPlace::Worker) | None => "no servers run on this machine here",
             };
             (NoticeKind::LeftOut, why.to_owned())
         };

@@ -73,7 +73,7 @@ fn command(name: &str, command: &[&str]) -> ServerConfig {
         transport: Transport::Stdio {
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             env: BTreeMap::new(),
-            place: Place::Worker,
+            place: ServerPlace::Worker,
         },
         enabled: true,
         capabilities: Capabilities::default(),
@@ -577,7 +577,7 @@ async fn servers_that_may_not_run_here_are_withheld_with_the_reason() {
     twin.origin.owner = Owner::Repository;
     for server in [&mut inside, &mut twin] {
         if let Transport::Stdio { place, .. } = &mut server.transport {
-            *place = Place::Sandbox;
+            *place = ServerPlace::Sandbox;
         }
     }
     let servers = vec![hostile, inside, twin, server("one", "")];
@@ -698,7 +698,7 @@ async fn panic_in_the_care_for_one_server_fails_that_one_only() {
     launchers.sandbox = Some(Arc::new(Panics));
     let mut bad = server("bad", "");
     if let Transport::Stdio { place, .. } = &mut bad.transport {
-        *place = Place::Sandbox;
+        *place = ServerPlace::Sandbox;
     }
     let began = Instant::now();
     let manager = Manager::start(vec![bad, server("one", "")], launchers, policy()).await;
@@ -831,7 +831,7 @@ async fn calls_and_restarts_move_metrics_whose_labels_nobody_outside_chooses() {
     let mut foreign = server("chosen-by-the-repo", "");
     foreign.origin.owner = Owner::Repository;
     if let Transport::Stdio { place, .. } = &mut foreign.transport {
-        *place = Place::Sandbox;
+        *place = ServerPlace::Sandbox;
     }
     let mut launchers = place.launchers();
     launchers.sandbox = Some(Arc::new(Panics));

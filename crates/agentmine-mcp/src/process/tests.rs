@@ -31,7 +31,7 @@ fn server(command: &[&str]) -> ServerConfig {
                 ("API_KEY".to_owned(), Secret::new("very secret")),
                 ("TZ".to_owned(), Secret::new("UTC")),
             ]),
-            place: Place::Worker,
+            place: ServerPlace::Worker,
         },
         enabled: true,
         capabilities: Capabilities::default(),

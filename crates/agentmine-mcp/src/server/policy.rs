@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentmine_runtime::config::ChangedDescriptions;
 
-use crate::config::{Place, ServerConfig};
+use crate::config::{ServerConfig, ServerPlace};
 use crate::{ConnectOptions, Declining, Elicitation, Launcher, McpLimits, Redact, SamplingHandler};
 
 /// The policy of a manager.
@@ -56,8 +56,8 @@ impl ManagerPolicy {
         let mut limits = self.limits;
         limits.call = server.timeout;
         let roots = match server.place() {
-            Some(Place::Sandbox) => &self.roots.sandbox,
-            Some(Place::Worker) | None => &self.roots.worker,
+            Some(ServerPlace::Sandbox) => &self.roots.sandbox,
+            Some(ServerPlace::Worker) | None => &self.roots.worker,
         };
         ConnectOptions {
             limits,
@@ -100,10 +100,10 @@ pub struct Launchers {
 }
 
 impl Launchers {
-    pub(crate) fn of(&self, place: Place) -> Option<&Arc<dyn Launcher>> {
+    pub(crate) fn of(&self, place: ServerPlace) -> Option<&Arc<dyn Launcher>> {
         match place {
-            Place::Worker => self.worker.as_ref(),
-            Place::Sandbox => self.sandbox.as_ref(),
+            ServerPlace::Worker => self.worker.as_ref(),
+            ServerPlace::Sandbox => self.sandbox.as_ref(),
         }
     }
 }
@@ -141,17 +141,17 @@ mod tests {
             };
             policy.connect_options(&server).roots
         };
-        let stdio = |place: Place| Transport::Stdio {
+        let stdio = |place: ServerPlace| Transport::Stdio {
             command: vec!["x".into()],
             env: BTreeMap::new(),
             place,
         };
         assert_eq!(
-            reported(stdio(Place::Sandbox)),
+            reported(stdio(ServerPlace::Sandbox)),
             root("file:///workspace/project")
         );
         assert_eq!(
-            reported(stdio(Place::Worker)),
+            reported(stdio(ServerPlace::Worker)),
             root("file:///home/me/project")
         );
     }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Live, Server};
 use crate::client::is_servers_own;
-use crate::config::{Place, ServerConfig, Transport};
+use crate::config::{ServerConfig, ServerPlace, Transport};
 use crate::text::tail_of;
 use crate::{Client, Era, Launcher, McpError, ProcessFault, lock};
 
@@ -23,7 +23,7 @@ const MAX_STDERR: usize = 4 * 1024;
 const MAX_ERAS: usize = 1_000;
 
 /// A server's place, and its command or URL; not its environment, which is secret.
-type Program = (Option<Place>, Vec<String>);
+type Program = (Option<ServerPlace>, Vec<String>);
 
 /// The detected eras of programs. Only a hint, which saves the probe: the next version of a program may
 /// speak another one.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::fault::SettingFault;
 use super::size::{self, ByteSize};
-use super::tree::{Entry, Node, Place, Value};
+use super::tree::{ConfigEntry, ConfigPlace, Node, Value};
 
 /// Characters of a wrong text that a message shows.
 const SHOWN: usize = 60;
@@ -191,7 +191,7 @@ impl Walk<'_> {
     fn misfit(&mut self, shape: Shape<'_>, node: &Node, path: &str) {
         let mut fault =
             SettingFault::new(&node.place, path, seen(node, shape.secret), shape.words());
-        let in_file = matches!(node.place, Place::File { .. });
+        let in_file = matches!(node.place, ConfigPlace::File { .. });
         fault.hint = match (shape.kind(), &node.value) {
             (Some(Kind::Text), Value::Text(text)) => nearest(text, &shape.choices())
                 .filter(|_| !shape.secret)
@@ -229,11 +229,11 @@ impl Walk<'_> {
         &mut self,
         shape: Shape<'_>,
         node: &Node,
-        entries: &[Entry],
+        entries: &[ConfigEntry],
         path: &str,
     ) -> Option<Json> {
         let mut fitting = Map::new();
-        let mut seen: Vec<&Entry> = Vec::new();
+        let mut seen: Vec<&ConfigEntry> = Vec::new();
         for entry in entries {
             let here = join(path, &entry.key);
             if let Some(first) = seen.iter().find(|first| first.key == entry.key) {
@@ -282,7 +282,7 @@ impl Walk<'_> {
         whole.then_some(Json::Object(fitting))
     }
 
-    fn unknown(&mut self, shape: Shape<'_>, entry: &Entry, path: &str) {
+    fn unknown(&mut self, shape: Shape<'_>, entry: &ConfigEntry, path: &str) {
         let mut known: Vec<&str> = shape.schema["properties"]
             .as_object()
             .map(|properties| properties.keys().map(String::as_str).collect())

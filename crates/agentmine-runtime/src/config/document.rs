@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 
 use super::check::check;
 use super::fault::SettingFault;
-use super::tree::{self, Node, Place};
+use super::tree::{self, ConfigPlace, Node};
 
 /// A document and where its values are.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub fn document<T: DeserializeOwned + JsonSchema>(
     match serde_json::from_value(checked) {
         Ok(value) if faults.is_empty() => Ok(Document { value, tree }),
         Err(error) if faults.is_empty() => {
-            let place = Place::File {
+            let place = ConfigPlace::File {
                 name,
                 line: 0,
                 column: 0,

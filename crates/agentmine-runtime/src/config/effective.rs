@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use super::check::{Kind, Shape, check};
 use super::fault::ConfigErrors;
 use super::sources::Sources;
-use super::tree::{Node, Place, Value};
+use super::tree::{ConfigPlace, Node, Value};
 use super::{json_schema, load};
 use crate::redact::Redactor;
 
@@ -82,18 +82,18 @@ impl std::fmt::Display for SettingOrigin {
     }
 }
 
-impl From<&Place> for SettingOrigin {
-    fn from(place: &Place) -> Self {
+impl From<&ConfigPlace> for SettingOrigin {
+    fn from(place: &ConfigPlace) -> Self {
         match place {
-            Place::Default => Self::Default,
-            Place::File { name, line, .. } => Self::File {
+            ConfigPlace::Default => Self::Default,
+            ConfigPlace::File { name, line, .. } => Self::File {
                 file: name.to_string(),
                 line: *line,
             },
-            Place::Env(name) => Self::Environment {
+            ConfigPlace::Env(name) => Self::Environment {
                 variable: (*name).to_owned(),
             },
-            Place::Flag(flag) => Self::Flag { flag: flag.clone() },
+            ConfigPlace::Flag(flag) => Self::Flag { flag: flag.clone() },
         }
     }
 }

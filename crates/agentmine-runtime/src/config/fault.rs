@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::tree::Place;
+use super::tree::ConfigPlace;
 
 /// One fault: its place, what was found, what was expected, and a hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,16 +25,16 @@ impl SettingFault {
     /// A fault without a hint.
     #[must_use]
     pub fn new(
-        place: &Place,
+        place: &ConfigPlace,
         key: &str,
         seen: impl Into<String>,
         expected: impl Into<String>,
     ) -> Self {
         let order = match place {
-            Place::File { line, column, .. } => (0, *line, *column),
-            Place::Env(_) => (1, 0, 0),
-            Place::Flag(_) => (2, 0, 0),
-            Place::Default => (3, 0, 0),
+            ConfigPlace::File { line, column, .. } => (0, *line, *column),
+            ConfigPlace::Env(_) => (1, 0, 0),
+            ConfigPlace::Flag(_) => (2, 0, 0),
+            ConfigPlace::Default => (3, 0, 0),
         };
         Self {
             order,

@@ -9,7 +9,7 @@ use super::fault::SettingFault;
 use super::schema::Config;
 use super::secret::Secret;
 use super::trackers::MoreTrackers;
-use super::tree::Place;
+use super::tree::ConfigPlace;
 
 /// The variables that may come from a file, under the name that says so.
 const FILES: [(&str, &str); 9] = [
@@ -45,7 +45,7 @@ pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingF
         let Some(path) = env.get(file_name).filter(|path| !path.is_empty()) else {
             continue;
         };
-        let place = Place::Env(file_name);
+        let place = ConfigPlace::Env(file_name);
         if env.get(name).is_some_and(|value| !value.is_empty()) {
             let seen = format!("set beside {name}");
             faults.push(SettingFault::new(&place, "", seen, "only one of the two"));

@@ -12,7 +12,7 @@ use super::check::{self, Kind};
 use super::fault::SettingFault;
 use super::schema::Config;
 use super::secret_files;
-use super::tree::{self, Node, Place, Value};
+use super::tree::{self, ConfigPlace, Node, Value};
 use super::variables;
 
 /// Environment variables and the keys that they set. An empty variable counts as not set.
@@ -159,14 +159,14 @@ impl Sources {
     fn tree(&self, schema: &Json, faults: &mut Vec<SettingFault>) -> Node {
         let mut tree = self
             .file(faults)
-            .unwrap_or_else(|| Node::empty(Place::Default));
+            .unwrap_or_else(|| Node::empty(ConfigPlace::Default));
         for (name, key) in ENVIRONMENT {
             if let Some(text) = self.env(name) {
-                tree.set(key, from_text(schema, key, text, Place::Env(name)));
+                tree.set(key, from_text(schema, key, text, ConfigPlace::Env(name)));
             }
         }
         for (flag, key, value) in &self.flags {
-            let place = Place::Flag(flag.clone());
+            let place = ConfigPlace::Flag(flag.clone());
             let node = match value {
                 Json::String(text) => from_text(schema, key, text, place),
                 other => from_json(other, &place),
@@ -205,7 +205,7 @@ impl Sources {
             if let (true, Some(text)) = (wanted && !self.flags.iter().any(by_flag), self.env(name))
             {
                 let value = Value::Text(text.to_owned());
-                let place = Place::Env(name);
+                let place = ConfigPlace::Env(name);
                 tree.set(&format!("{section}.{key}"), Node { place, value });
             }
         }
@@ -279,7 +279,7 @@ fn shown(path: &Path) -> Arc<str> {
 }
 
 fn read_file(path: &Path, faults: &mut Vec<SettingFault>) -> Option<String> {
-    let place = Place::File {
+    let place = ConfigPlace::File {
         name: shown(path),
         line: 0,
         column: 0,
@@ -309,7 +309,7 @@ fn read_file(path: &Path, faults: &mut Vec<SettingFault>) -> Option<String> {
 
 /// A string from the environment or a flag, parsed as the type of its key. What cannot be parsed stays a
 /// string, and the check of the tree reports it.
-fn from_text(schema: &Json, key: &str, text: &str, place: Place) -> Node {
+fn from_text(schema: &Json, key: &str, text: &str, place: ConfigPlace) -> Node {
     let text = text.trim();
     let value = match check::kind_of(schema, key) {
         Some(Kind::Bool) => match text.to_ascii_lowercase().as_str() {
@@ -332,7 +332,7 @@ fn from_text(schema: &Json, key: &str, text: &str, place: Place) -> Node {
     Node { place, value }
 }
 
-fn from_json(json: &Json, place: &Place) -> Node {
+fn from_json(json: &Json, place: &ConfigPlace) -> Node {
     let value = match json {
         Json::Null => Value::Null,
         Json::Bool(value) => Value::Bool(*value),
@@ -347,7 +347,7 @@ fn from_json(json: &Json, place: &Place) -> Node {
         Json::Object(entries) => Value::Map(
             entries
                 .iter()
-                .map(|(key, value)| tree::Entry {
+                .map(|(key, value)| tree::ConfigEntry {
                     key: key.clone(),
                     place: place.clone(),
                     node: from_json(value, place),

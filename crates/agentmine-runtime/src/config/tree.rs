@@ -9,7 +9,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ConfigPlace {
     /// Nowhere: it is a default.
     Default,
     /// In a file, counted from 1.
@@ -27,7 +27,7 @@ pub enum Place {
     Flag(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("defaults"),
@@ -43,7 +43,7 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone)]
 pub struct Node {
     /// Where it begins.
-    pub place: Place,
+    pub place: ConfigPlace,
     /// The value.
     pub value: Value,
 }
@@ -64,23 +64,23 @@ pub enum Value {
     /// A list.
     List(Vec<Node>),
     /// The entries in their order, duplicate keys included, so that these can be reported.
-    Map(Vec<Entry>),
+    Map(Vec<ConfigEntry>),
 }
 
 /// One entry of a map.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct ConfigEntry {
     /// The key.
     pub key: String,
     /// Where the key is.
-    pub place: Place,
+    pub place: ConfigPlace,
     /// The value.
     pub node: Node,
 }
 
 impl Node {
     /// A map without entries.
-    pub(super) fn empty(place: Place) -> Self {
+    pub(super) fn empty(place: ConfigPlace) -> Self {
         Self {
             place,
             value: Value::Map(Vec::new()),
@@ -99,7 +99,7 @@ impl Node {
 
     /// The place of `path`, or of the nearest section around it that was written.
     #[must_use]
-    pub fn place_of(&self, path: &str) -> Place {
+    pub fn place_of(&self, path: &str) -> ConfigPlace {
         let mut here = self;
         for key in path.split('.') {
             let next = match &here.value {
@@ -129,7 +129,7 @@ impl Node {
         let index = match entries.iter().position(|entry| entry.key == key) {
             Some(index) => index,
             None => {
-                entries.push(Entry {
+                entries.push(ConfigEntry {
                     key: key.to_owned(),
                     place: node.place.clone(),
                     node: Self::empty(node.place.clone()),
@@ -149,7 +149,7 @@ impl Node {
 ///
 /// # Errors
 /// A place and a message, which contains no part of the text.
-pub fn parse(name: &Arc<str>, text: &str) -> Result<Node, (Place, String)> {
+pub fn parse(name: &Arc<str>, text: &str) -> Result<Node, (ConfigPlace, String)> {
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
@@ -164,8 +164,8 @@ pub fn parse(name: &Arc<str>, text: &str) -> Result<Node, (Place, String)> {
     Ok(node(name, raw))
 }
 
-fn place_in(name: &Arc<str>, location: serde_saphyr::Location) -> Place {
-    Place::File {
+fn place_in(name: &Arc<str>, location: serde_saphyr::Location) -> ConfigPlace {
+    ConfigPlace::File {
         name: name.clone(),
         line: location.line(),
         column: location.column(),
@@ -187,7 +187,7 @@ fn node(name: &Arc<str>, raw: Spanned<Raw>) -> Node {
         Raw::Map(entries) => Value::Map(
             entries
                 .into_iter()
-                .map(|(key, value)| Entry {
+                .map(|(key, value)| ConfigEntry {
                     place: place_in(name, key.referenced),
                     key: key.value,
                     node: node(name, value),

@@ -76,7 +76,7 @@ async fn a_waiting_task_costs_no_message_and_no_claim_until_it_is_admitted(world
     let waiting = figures
         .tasks
         .iter()
-        .find(|it| it.standing == Standing::Waiting && it.priority == Priority::Medium);
+        .find(|it| it.standing == TaskStanding::Waiting && it.priority == Priority::Medium);
     assert_eq!(waiting.unwrap().backlog.count, 1);
 
     assert_eq!(world.admit(&task).await, Admitted::Yes);

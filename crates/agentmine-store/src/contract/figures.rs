@@ -67,14 +67,14 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
         let figures = store.figures().await.unwrap();
         assert_eq!(
             figures.tasks.len(),
-            Priority::ALL.len() * Standing::ALL.len()
+            Priority::ALL.len() * TaskStanding::ALL.len()
         );
         let found = figures.tasks.iter();
         let mut found = found.filter(|it| it.priority == priority && it.standing == standing);
         found.next().unwrap().backlog
     };
     assert_eq!(
-        count(Priority::Medium, Standing::Due).await,
+        count(Priority::Medium, TaskStanding::Due).await,
         Backlog::default()
     );
     let mut high = issue(1, "e1");
@@ -93,16 +93,19 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
             }
         })
         .await;
-    assert_eq!(count(Priority::High, Standing::Due).await.count, 1);
-    assert_eq!(count(Priority::Medium, Standing::Leased).await.count, 1);
-    let waiting = count(Priority::Medium, Standing::Due).await;
+    assert_eq!(count(Priority::High, TaskStanding::Due).await.count, 1);
+    assert_eq!(count(Priority::Medium, TaskStanding::Leased).await.count, 1);
+    let waiting = count(Priority::Medium, TaskStanding::Due).await;
     assert_eq!(waiting.count, 1);
     assert!(waiting.oldest >= Duration::from_secs(90), "{waiting:?}");
     assert!(waiting.oldest < Duration::from_secs(120), "{waiting:?}");
     let later = release(Attempt::Refunded, MINUTE);
     store.end_lease(&lease, &later).await.unwrap();
-    assert_eq!(count(Priority::Medium, Standing::Delayed).await.count, 1);
-    assert_eq!(count(Priority::Medium, Standing::Leased).await.count, 0);
+    assert_eq!(
+        count(Priority::Medium, TaskStanding::Delayed).await.count,
+        1
+    );
+    assert_eq!(count(Priority::Medium, TaskStanding::Leased).await.count, 0);
     let key = EffectKey::progress_comment();
     store.effect_begin(lease.task, None, &key).await.unwrap();
     assert_eq!(store.figures().await.unwrap().effects.count, 1);

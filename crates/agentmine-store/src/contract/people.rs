@@ -391,7 +391,7 @@ async fn the_end_of_a_session_decides_the_status_of_its_task(world: World) {
             .store
             .end_external(session.id, &ended(exit_code, result))
             .await;
-        let Finished::Done(session, row) = finished.unwrap() else {
+        let ExternalFinish::Done(session, row) = finished.unwrap() else {
             panic!("not ended");
         };
         assert_eq!(
@@ -420,7 +420,7 @@ async fn a_session_ends_once_and_only_that_of_a_client(world: World) {
         .end_external(session.id, &ended(1, DodResult::Error))
         .await
         .unwrap();
-    assert!(matches!(again, Finished::Over(_)), "{again:?}");
+    assert!(matches!(again, ExternalFinish::Over(_)), "{again:?}");
     let after = (
         world.task(task.id).await,
         store.session(session.id).await.unwrap(),
@@ -431,9 +431,9 @@ async fn a_session_ends_once_and_only_that_of_a_client(world: World) {
 
     let lease = world.leased(9).await;
     let of_a_worker = store.end_external(lease.session, &end).await.unwrap();
-    assert_eq!(of_a_worker, Finished::OfTheFleet);
+    assert_eq!(of_a_worker, ExternalFinish::OfTheFleet);
     let nobody = store.end_external(SessionId(99), &end).await.unwrap();
-    assert_eq!(nobody, Finished::Missing);
+    assert_eq!(nobody, ExternalFinish::Missing);
 }
 
 async fn a_cancelled_task_ends_its_session(world: World) {

@@ -127,18 +127,24 @@ async fn only_what_is_old_and_over_is_removed_by_kind_and_outcome(world: World) 
             .find(|it| it.what == what && it.outcome == outcome);
         one.map(|it| (it.tasks, it.rows))
     };
-    assert_eq!(rows(Kept::Journal, EndState::Done), Some((1, 2)));
-    assert_eq!(rows(Kept::Journal, EndState::Failed), Some((0, 0)));
+    assert_eq!(rows(RetentionKind::Journal, EndState::Done), Some((1, 2)));
+    assert_eq!(rows(RetentionKind::Journal, EndState::Failed), Some((0, 0)));
     assert_eq!(
-        rows(Kept::Journal, EndState::Stopped),
+        rows(RetentionKind::Journal, EndState::Stopped),
         None,
         "kept for good"
     );
-    assert_eq!(rows(Kept::Effects, EndState::Stopped), Some((1, 1)));
-    assert_eq!(rows(Kept::Checkpoints, EndState::Stopped), Some((1, 1)));
+    assert_eq!(
+        rows(RetentionKind::Effects, EndState::Stopped),
+        Some((1, 1))
+    );
+    assert_eq!(
+        rows(RetentionKind::Checkpoints, EndState::Stopped),
+        Some((1, 1))
+    );
     let of_journals = due
         .iter()
-        .find(|it| it.what == Kept::Journal && it.rows == 2);
+        .find(|it| it.what == RetentionKind::Journal && it.rows == 2);
     assert_eq!(
         of_journals.unwrap().bytes,
         2 * r#"{"text":"one"}"#.len() as u64

@@ -14,7 +14,7 @@ use super::people::{conflict, dependencies, locked, row_state, running, wake_wai
 use super::row::{IdRow, SessionRow};
 use super::store::SqlStore;
 use crate::people::token;
-use crate::{Begun, ExternalEnd, ExternalStore, Finished, NewExternal, StoreError};
+use crate::{Begun, ExternalEnd, ExternalFinish, ExternalStore, NewExternal, StoreError};
 
 const BY_START: &str = "SELECT id FROM sessions WHERE task = $1 AND start_token = $2";
 const BY_END: &str = "SELECT id FROM sessions WHERE task = $1 AND end_token = $2";
@@ -48,31 +48,31 @@ impl<D: Dialect> ExternalStore for SqlStore<D> {
         &self,
         session: SessionId,
         end: &ExternalEnd,
-    ) -> Result<Finished, StoreError> {
+    ) -> Result<ExternalFinish, StoreError> {
         let token = token();
         self.run("end_external", || async {
             let mut tx = self.transaction().await?;
             let of_session = "SELECT task AS id FROM sessions WHERE id = $1";
             let Some(task) = tx.row::<IdRow>(of_session, args![session]).await? else {
-                return Ok(Finished::Missing);
+                return Ok(ExternalFinish::Missing);
             };
             let task = TaskId::try_from(task)?;
             let row = locked(&mut tx, task).await?;
             let row = row.ok_or_else(|| Failure::Fault("a session has no task".into()))?;
             if let Some(ended) = session_by(&mut tx, BY_END, task, token).await? {
-                return Ok(Finished::Done(Box::new(ended), Box::new(row)));
+                return Ok(ExternalFinish::Done(Box::new(ended), Box::new(row)));
             }
             let before = session_of(&mut tx, session).await?;
             if before.external.is_none() {
-                return Ok(Finished::OfTheFleet);
+                return Ok(ExternalFinish::OfTheFleet);
             }
             if before.end.is_some() {
-                return Ok(Finished::Over(Box::new(before)));
+                return Ok(ExternalFinish::Over(Box::new(before)));
             }
             let row = finish(&mut tx, session, row, end, token).await?;
             let ended = session_of(&mut tx, session).await?;
             tx.commit().await?;
-            Ok(Finished::Done(Box::new(ended), Box::new(row)))
+            Ok(ExternalFinish::Done(Box::new(ended), Box::new(row)))
         })
         .await
     }

@@ -13,7 +13,7 @@ use super::failure::Failure;
 use super::row::{AgeRow, StandingRow, priority};
 use super::store::SqlStore;
 use super::totals;
-use crate::{Backlog, FigureStore, Figures, Standing, StoreError, TaskCount, Totals};
+use crate::{Backlog, FigureStore, Figures, StoreError, TaskCount, TaskStanding, Totals};
 
 #[async_trait]
 impl<D: Dialect> FigureStore for SqlStore<D> {
@@ -103,7 +103,7 @@ async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
     rows.extend(waiting);
     let mut counts = Vec::new();
     for &of_priority in Priority::ALL {
-        for &standing in Standing::ALL {
+        for &standing in TaskStanding::ALL {
             let mut count = TaskCount {
                 priority: of_priority,
                 standing,

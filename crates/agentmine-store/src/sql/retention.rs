@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::restored::restore;
 use super::row::{EndedRow, Id, PrunableRow, SizeRow};
 use super::store::SqlStore;
-use crate::{Kept, Prunable, Pruned, Restored, RetentionStore, StoreError, TableSize};
+use crate::{Prunable, Pruned, Restored, RetentionKind, RetentionStore, StoreError, TableSize};
 
 /// Tasks of one outcome that a batch looks at.
 const TASKS: u32 = 25;
@@ -55,9 +55,9 @@ impl<D: Dialect> RetentionStore for SqlStore<D> {
             }
             tx.commit().await?;
             for (what, count) in [
-                (Kept::Checkpoints, pruned.checkpoints),
-                (Kept::Journal, pruned.steps),
-                (Kept::Effects, pruned.effects),
+                (RetentionKind::Checkpoints, pruned.checkpoints),
+                (RetentionKind::Journal, pruned.steps),
+                (RetentionKind::Effects, pruned.effects),
             ] {
                 metrics::counter!("agentmine_retention_removed_total", "what" => what.as_str())
                     .increment(count);
@@ -79,11 +79,11 @@ impl<D: Dialect> RetentionStore for SqlStore<D> {
             let mut db = self.connection().await?;
             let mut found = Vec::new();
             for outcome in OUTCOMES {
-                for what in Kept::ALL {
+                for what in RetentionKind::ALL {
                     let age = match what {
-                        Kept::Checkpoints => Some(checkpoint_age),
-                        Kept::Journal => age(journal_days, outcome),
-                        Kept::Effects => age(effect_days, outcome),
+                        RetentionKind::Checkpoints => Some(checkpoint_age),
+                        RetentionKind::Journal => age(journal_days, outcome),
+                        RetentionKind::Effects => age(effect_days, outcome),
                     };
                     let Some(age) = age else { continue };
                     let row: Option<PrunableRow> =
@@ -222,22 +222,22 @@ async fn remove_effects<D: Dialect>(
 }
 
 /// Counts what a batch would remove of the tasks with the outcome $1 that are as old as $2.
-fn due_of(what: Kept) -> &'static str {
+fn due_of(what: RetentionKind) -> &'static str {
     match what {
-        Kept::Checkpoints => {
+        RetentionKind::Checkpoints => {
             "SELECT count(DISTINCT t.id) AS tasks, count(*) AS rows,
                  CAST(COALESCE(sum(octet_length(c.bundle)), 0) AS bigint) AS bytes
              FROM checkpoints c JOIN tasks t ON t.id = c.task
              WHERE t.state = $1 AND t.updated_at <= {now} - $2{ms}"
         }
-        Kept::Journal => {
+        RetentionKind::Journal => {
             "SELECT count(DISTINCT t.id) AS tasks, count(s.seq) AS rows,
                  CAST(COALESCE(sum(octet_length(s.payload)), 0) AS bigint) AS bytes
              FROM tasks t LEFT JOIN steps s ON s.task = t.id
              WHERE t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
                AND NOT t.journal_removed AND t.updated_at <= {now} - $2{ms}"
         }
-        Kept::Effects => {
+        RetentionKind::Effects => {
             "SELECT count(DISTINCT t.id) AS tasks, count(e.key) AS rows,
                  CAST(COALESCE(sum(octet_length(e.result)), 0) AS bigint) AS bytes
              FROM tasks t LEFT JOIN effects e ON e.task = t.id

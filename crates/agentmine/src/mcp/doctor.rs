@@ -1,6 +1,6 @@
 //! `agentmine mcp doctor`: every check with its outcome and, if it failed, the next step.
 
-use agentmine_mcp::config::{Place, ServerConfig, Transport};
+use agentmine_mcp::config::{ServerConfig, ServerPlace, Transport};
 use agentmine_mcp::{Catalog, Launcher as _, ServerState, ServerStatus};
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
@@ -205,7 +205,7 @@ fn log(status: &ServerStatus) -> impl Iterator<Item = Check> {
 fn program(server: &ServerConfig, setup: &Setup) -> Option<Check> {
     let Transport::Stdio {
         command,
-        place: Place::Worker,
+        place: ServerPlace::Worker,
         ..
     } = &server.transport
     else {
@@ -315,7 +315,7 @@ mod tests {
                 transport: Transport::Stdio {
                     command: vec![program.to_owned()],
                     env: BTreeMap::new(),
-                    place: Place::Worker,
+                    place: ServerPlace::Worker,
                 },
                 enabled: true,
                 capabilities: Capabilities::default(),

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use agentmine_control::mcp::{Context, ControlServer};
 use agentmine_runtime::exit::{Exit, Failure};
-use agentmine_tools::http::{Access, serve as serve_http};
+use agentmine_tools::http::{HttpAccess, serve as serve_http};
 use anyhow::{Context as _, Result};
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ pub(super) async fn serve(context: Context, addr: SocketAddr) -> Result<Exit> {
     }
     let token = token()?;
     let ready = |address| line(format!("http://{address}/mcp"));
-    let access = Access::Token(token.into());
+    let access = HttpAccess::Token(token.into());
     serve_http(ControlServer::new(context), addr, access, ready).await?;
     Ok(Exit::Done)
 }

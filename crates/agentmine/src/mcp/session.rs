@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentmine_mcp::config::{Place, ServerConfig};
+use agentmine_mcp::config::{ServerConfig, ServerPlace};
 use agentmine_mcp::{
     ClientRoots, Declining, Elicitation, Launchers, Manager, ManagerPolicy, McpLimits, Watch,
 };
@@ -54,7 +54,10 @@ pub(super) async fn run<T>(
     };
     let mut jail = None;
     let mut no_jail = None;
-    if servers.iter().any(|it| it.place() == Some(Place::Sandbox)) {
+    if servers
+        .iter()
+        .any(|it| it.place() == Some(ServerPlace::Sandbox))
+    {
         let project = setup.project.clone();
         match Jail::start(with.config.clone(), project, signals.any()).await {
             Ok(Some(made)) => jail = Some(made),

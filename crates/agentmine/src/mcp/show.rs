@@ -1,6 +1,6 @@
 //! Servers, their status and their offers as text and as JSON.
 
-use agentmine_mcp::config::{Place, ServerConfig, Transport};
+use agentmine_mcp::config::{ServerConfig, ServerPlace, Transport};
 use agentmine_mcp::{Catalog, Era, Greeting, Offer, ServerStatus};
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -80,8 +80,8 @@ pub(super) fn status_json(
 /// Where it runs.
 pub(super) fn place(server: &ServerConfig) -> &'static str {
     match server.place() {
-        Some(Place::Worker) => "this machine",
-        Some(Place::Sandbox) => "sandbox",
+        Some(ServerPlace::Worker) => "this machine",
+        Some(ServerPlace::Sandbox) => "sandbox",
         None => "http",
     }
 }

@@ -1,6 +1,6 @@
 //! Started servers, and why some are not running.
 
-use agentmine_mcp::config::{Place, Transport};
+use agentmine_mcp::config::{ServerPlace, Transport};
 use agentmine_mcp::{Catalog, Manager, McpError, Notice, NoticeKind, ServerState, ServerStatus};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
@@ -58,7 +58,7 @@ impl Servers {
 
     /// Why a server is not running; `None` if it is.
     async fn trouble(&self, status: &ServerStatus) -> Option<Trouble> {
-        let is_sandboxed = status.config.place() == Some(Place::Sandbox);
+        let is_sandboxed = status.config.place() == Some(ServerPlace::Sandbox);
         let (what, next) = match &status.state {
             ServerState::Ready => return None,
             ServerState::Disabled => (

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentmine_control::memory::{
-    self, Memory, MemoryChange, MemoryFields, MemoryQuery, NewMemory, Overwrite, Transfer,
+    self, MemoryChange, MemoryFields, MemoryQuery, NewMemory, Overwrite, ProjectMemory, Transfer,
     TransferState,
 };
-use agentmine_control::{ControlError, Project};
+use agentmine_control::{ControlError, LocalProject};
 use agentmine_domain::memory::limits;
 use agentmine_domain::{MemoryRecord, ProjectName};
 use agentmine_runtime::config::{self, Config, Sources};
@@ -30,15 +30,15 @@ struct Opened {
     config: Config,
     store: Arc<dyn Store>,
     /// Of this folder.
-    here: Project,
+    here: LocalProject,
     /// The named one, or that of this folder.
     name: ProjectName,
     secrets: Redactor,
 }
 
 impl Opened {
-    fn memory(&self) -> Memory<'_> {
-        Memory {
+    fn memory(&self) -> ProjectMemory<'_> {
+        ProjectMemory {
             store: self.store.as_ref(),
             project: &self.name,
             secrets: &self.secrets,
@@ -134,7 +134,7 @@ async fn open(file: Option<PathBuf>, project: Option<String>) -> Result<Opened> 
 }
 
 /// The project that the working folder is in.
-pub(crate) async fn here() -> Result<Project> {
+pub(crate) async fn here() -> Result<LocalProject> {
     let find = || agentmine_control::project(Path::new("."));
     let found = tokio::task::spawn_blocking(find).await?;
     found.map_err(failure)

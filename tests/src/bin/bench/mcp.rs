@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentmine_consumer::SandboxLauncher;
-use agentmine_mcp::config::{Place, ServerConfig};
+use agentmine_mcp::config::{ServerConfig, ServerPlace};
 use agentmine_mcp::{Launchers, Manager, ManagerPolicy, ServerState, Watch, WorkerLauncher};
 use agentmine_sandbox::Sandbox;
 use agentmine_tests::mcp::{resident_kib, server};
@@ -95,7 +95,7 @@ impl Worker {
     /// One server for each name.
     async fn manager(&self, count: usize) -> anyhow::Result<Manager> {
         let names = (0..count).map(|n| format!("editor-{n}"));
-        let servers = names.map(|name| server(&name, Place::Worker, self.command()));
+        let servers = names.map(|name| server(&name, ServerPlace::Worker, self.command()));
         managed(servers, self.launchers()).await
     }
 
@@ -156,7 +156,11 @@ async fn managed_in(sandbox: &Arc<dyn Sandbox>) -> anyhow::Result<Manager> {
         worker: None,
         sandbox: Some(Arc::new(SandboxLauncher::new(Arc::clone(sandbox)))),
     };
-    managed([server("editor-0", Place::Sandbox, [EDITOR])], launchers).await
+    managed(
+        [server("editor-0", ServerPlace::Sandbox, [EDITOR])],
+        launchers,
+    )
+    .await
 }
 
 fn place(backend: Backend) -> &'static str {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::journal::{CallResult, Entry};
 use agentmine_agent::{
-    Agent, Brief, ChangedFile, Facts, Gather, History, Journal, NoInbox, RunLimits, TextEditor,
+    AgentRun, Brief, ChangedFile, Facts, Gather, History, Journal, NoInbox, RunLimits, TextEditor,
     ToolResult, Tools,
 };
 use agentmine_domain::{Budget, Lease, StepPayload, Usage, WorkerId};
@@ -55,7 +55,7 @@ pub(crate) async fn over_sqlite(steps: u32) -> anyhow::Result<Table> {
 async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
     let model = AtOnce::new(steps);
     let journal = InMemory::default();
-    let agent = Agent {
+    let agent = AgentRun {
         model: &model,
         tools: &Nothing,
         journal: &journal,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use agentmine_domain::{Epoch, TaskId};
-use agentmine_mcp::config::{Capabilities, Origin, Owner, Place};
+use agentmine_mcp::config::{Capabilities, Origin, Owner, ServerPlace};
 use agentmine_runtime::config::{CommandExecutor, Secret};
 use agentmine_sandbox::{Backend as _, LocalBackend, SandboxRole, SandboxSpec};
 use tempfile::TempDir;
@@ -38,7 +38,7 @@ fn server(line: &str) -> ServerConfig {
                 ("WORD".to_owned(), Secret::new("given")),
                 ("LONGER".to_owned(), Secret::new("canary-token")),
             ]),
-            place: Place::Sandbox,
+            place: ServerPlace::Sandbox,
         },
         enabled: true,
         capabilities: Capabilities::default(),
