@@ -138,7 +138,7 @@ async fn tasks_take_sandboxes_that_were_started_ahead(on: On) {
     if on == On::Docker {
         // It is found by its task, and its epoch is in its name.
         let working = containers(std::slice::from_ref(&task)).await;
-        assert_eq!(working, [format!("{}.1", task.container_name())]);
+        assert_eq!(working, [format!("coding-agent-exec-{}.1", task.id)]);
     }
     // The sweep of every second leaves the task's sandbox and the pool alone.
     consumer.until("agentmine_warm_sandboxes", SIZE).await;

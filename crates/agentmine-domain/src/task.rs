@@ -287,12 +287,6 @@ impl Task {
             ItemKind::Issue | ItemKind::Task => None,
         }
     }
-
-    /// The container's name (spec 001 §3.2).
-    #[must_use]
-    pub fn container_name(&self) -> String {
-        format!("coding-agent-exec-{}", self.id)
-    }
 }
 
 /// Proof that a worker held the task when the store last answered. Every write of a session to the
@@ -397,13 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn branch_and_container_are_named_after_the_task() {
+    fn the_branch_is_named_after_the_task() {
         let issue = task(ItemKind::Issue);
         assert_eq!(issue.branch(), "agentmine/issue-7-deadbeef");
-        assert_eq!(
-            issue.container_name(),
-            "coding-agent-exec-0190a1b2-0000-7000-8000-0000deadbeef"
-        );
         assert_eq!(
             task(ItemKind::PullRequest).branch(),
             "agentmine/pr-7-deadbeef"

@@ -78,9 +78,27 @@ const ARRAYS: [(&str, &str); 5] = [
     ("memory list", "records"),
 ];
 
+/// The JSON Schema of what a call that succeeds returns: that of the tool, without what a failed call returns.
+fn result_schema(tool: &agentmine_control::mcp::ToolDef) -> Value {
+    let mut schema = (*tool.definition().output_schema.unwrap()).clone();
+    let failure = "Why the call failed; no other field is present then.";
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    if let Some(properties) = properties
+        && properties
+            .get("error")
+            .is_some_and(|it| it["description"] == failure)
+    {
+        properties.shift_remove("error");
+    }
+    if let Some(either) = schema.shift_remove("anyOf") {
+        schema.insert("required".into(), either[0]["required"].clone());
+    }
+    Value::Object(schema)
+}
+
 /// What a command prints with `--json`.
 fn schema_of(tool: &agentmine_control::mcp::ToolDef, command: &str) -> Value {
-    let result = tool.result_schema();
+    let result = result_schema(tool);
     if let Some((_, field)) = ARRAYS.iter().find(|(name, _)| *name == command) {
         return result["properties"][field].clone();
     }

@@ -90,31 +90,9 @@ impl ToolDef {
         &self.definition.name
     }
 
-    /// The JSON Schema of what a call that succeeds returns.
+    /// The definition, as clients get it. Its output schema is that of a failed call too.
     #[must_use]
-    pub fn result_schema(&self) -> Value {
-        let mut schema = self
-            .definition
-            .output_schema
-            .as_deref()
-            .cloned()
-            .unwrap_or_default();
-        // Without what `allow_error` added.
-        let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-        if let Some(properties) = properties
-            && properties
-                .get("error")
-                .is_some_and(|it| it["description"] == FAILURE)
-        {
-            properties.shift_remove("error");
-        }
-        if let Some(either) = schema.shift_remove("anyOf") {
-            schema.insert("required".into(), either[0]["required"].clone());
-        }
-        Value::Object(schema)
-    }
-
-    pub(crate) fn definition(&self) -> Tool {
+    pub fn definition(&self) -> Tool {
         self.definition.clone()
     }
 
@@ -185,14 +163,11 @@ fn schema<T: JsonSchema>(side: Side) -> JsonObject {
     }
 }
 
-/// The description of a failed call's error.
-const FAILURE: &str = "Why the call failed; no other field is present then.";
-
 /// Clients check the structured content of a failed call too, which has its error instead of the result.
 fn allow_error(root: &mut JsonObject) {
     let error = json!({
         "type": "object",
-        "description": FAILURE,
+        "description": "Why the call failed; no other field is present then.",
         "properties": {
             "code": { "type": "integer", "description": "The code." },
             "name": { "type": "string", "description": "The name of the code." },
