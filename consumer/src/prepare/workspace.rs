@@ -270,10 +270,7 @@ pub(crate) fn output_tail(done: &CommandResult) -> String {
         &done.stderr
     });
     let text = text.trim();
-    let from = text.len().saturating_sub(1500);
-    let from = (from..text.len())
-        .find(|i| text.is_char_boundary(*i))
-        .unwrap_or(text.len());
+    let from = text.ceil_char_boundary(text.len().saturating_sub(1500));
     let cut = if from > 0 { "…" } else { "" };
     format!("{cut}{} (exit code {})", &text[from..], done.exit_code)
 }

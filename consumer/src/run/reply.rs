@@ -116,11 +116,7 @@ fn newest(text: String) -> String {
     if text.len() <= MOST {
         return text;
     }
-    let mut from = text.len() - MOST;
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    let end = &text[from..];
+    let end = &text[text.ceil_char_boundary(text.len() - MOST)..];
     let end = end.split_once('\n').map_or(end, |(_, lines)| lines);
     format!("…{end}")
 }

@@ -267,11 +267,7 @@ fn relocate(text: &str, workspace: &str) -> String {
 
 /// The first `max` bytes, cut between two characters.
 pub(crate) fn cap(text: &str, max: usize) -> &str {
-    let mut end = text.len().min(max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(max)]
 }
 
 #[cfg(test)]

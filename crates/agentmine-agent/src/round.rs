@@ -135,10 +135,7 @@ fn end_of(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }
-    let mut from = text.len() - max;
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
+    let from = text.ceil_char_boundary(text.len() - max);
     match text[from..].find('\n') {
         Some(line) => &text[from + line + 1..],
         None => &text[from..],

@@ -81,14 +81,8 @@ pub fn truncate_middle(text: &str, max: usize) -> String {
     if text.len() <= max {
         return text.to_owned();
     }
-    let mut head = max.div_ceil(2);
-    while !text.is_char_boundary(head) {
-        head -= 1;
-    }
-    let mut tail = text.len() - max / 2;
-    while !text.is_char_boundary(tail) {
-        tail += 1;
-    }
+    let head = text.floor_char_boundary(max.div_ceil(2));
+    let tail = text.ceil_char_boundary(text.len() - max / 2);
     let note = note((tail - head) as u64);
     [&text[..head], &note, &text[tail..]].concat()
 }

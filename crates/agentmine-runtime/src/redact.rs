@@ -164,9 +164,7 @@ impl Redactor {
                 end = whole.start();
             }
         }
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = text.floor_char_boundary(end);
         self.redact(text[..end].to_owned())
     }
 

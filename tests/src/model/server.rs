@@ -489,10 +489,7 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
         return Response::new(Body::from(error));
     }
     let text = completion.whole().to_string();
-    let mut middle = text.len() / 2;
-    while !text.is_char_boundary(middle) {
-        middle += 1;
-    }
+    let middle = text.ceil_char_boundary(text.len() / 2);
     let (a, b) = text.split_at(middle);
     sent(vec![a.to_owned(), b.to_owned()], ending, "application/json")
 }

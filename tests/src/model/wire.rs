@@ -45,10 +45,7 @@ impl Completion<'_> {
             .map(|(n, call)| {
                 let mut arguments = call.arguments.to_string();
                 if broken {
-                    let mut middle = arguments.len() / 2;
-                    while !arguments.is_char_boundary(middle) {
-                        middle -= 1;
-                    }
+                    let middle = arguments.floor_char_boundary(arguments.len() / 2);
                     arguments.truncate(middle);
                 }
                 (format!("call_{}_{n}", self.turn), &*call.name, arguments)

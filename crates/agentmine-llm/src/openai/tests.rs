@@ -167,10 +167,7 @@ fn json_response(body: &str) -> String {
 
 /// The head of a chunked stream and these bytes of it, in two chunks cut in the middle.
 fn stream(data: &str) -> String {
-    let mut middle = data.len() / 2;
-    while !data.is_char_boundary(middle) {
-        middle += 1;
-    }
+    let middle = data.ceil_char_boundary(data.len() / 2);
     let (a, b) = data.split_at(middle);
     let mut text = String::from(
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n",
