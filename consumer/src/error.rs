@@ -7,6 +7,7 @@ use agentmine_agent::AgentError;
 use agentmine_agent::journal::JournalError;
 use agentmine_domain::Blame;
 use agentmine_effects::EffectError;
+use agentmine_gateway::GatewayError;
 use agentmine_gateway::facts::FactsError;
 use agentmine_llm::LlmError;
 use agentmine_sandbox::SandboxError;
@@ -63,16 +64,16 @@ pub(crate) enum SessionError {
     Freeze(SandboxError),
     /// The worker's bare repository for measuring could not be created: the disk is full, or git is
     /// missing.
-    #[error("{0:#}")]
-    BareRepo(anyhow::Error),
+    #[error("{0}")]
+    BareRepo(GatewayError),
     /// The sandbox can no longer be used.
     #[error("{0}")]
     SandboxGone(String),
     /// The sandbox ended, and so did its engine.
     #[error("{ENGINE_GONE}{0}")]
     EngineGone(SandboxError),
-    #[error("a checkpoint cannot be read: {0:#}")]
-    Checkpoint(anyhow::Error),
+    #[error("a checkpoint cannot be read: {0}")]
+    Checkpoint(BundleError),
     #[error("the work would be pushed to the branch {0:?}; expected a separate branch")]
     NotASeparateBranch(String),
     /// A rule of the forge protects the work branch.
@@ -92,13 +93,22 @@ pub(crate) enum SessionError {
     Panicked(String),
 }
 
+/// Why a stored checkpoint cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BundleError {
+    #[error(transparent)]
+    Damaged(#[from] std::io::Error),
+    #[error("a stored checkpoint is larger than {0} bytes")]
+    TooLarge(usize),
+}
+
 /// An error in a sandbox with a clone of the repository.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkspaceError {
     #[error("the sandbox could not be started: {0}")]
     Start(SandboxError),
-    #[error("the gateway could not be set up: {0:#}")]
-    Gateway(anyhow::Error),
+    #[error("the gateway could not be set up: {0}")]
+    Gateway(GatewayError),
     #[error(transparent)]
     Command(SandboxError),
     #[error("git {command} failed in the sandbox: {output}")]

@@ -288,7 +288,7 @@ async fn restore(
     let bundles = checkpoints
         .iter()
         .map(|c| unpack(&c.bundle))
-        .collect::<anyhow::Result<Vec<_>>>()
+        .collect::<Result<Vec<_>, _>>()
         .map_err(SessionError::Checkpoint)?;
     let total = bundles.iter().map(Vec::len).sum();
     let restored = workspace.sandbox.restore(bundles, &commit);

@@ -17,7 +17,7 @@ use agentmine_store::{Checkpoint, Store, StoreError};
 use tokio::sync::Mutex;
 
 use crate::claim::heartbeat::Heartbeat;
-use crate::error::SessionError;
+use crate::error::{BundleError, SessionError};
 
 /// Maximum size in bytes of one uncompressed bundle. A larger one is not stored.
 const MAX_BUNDLE: usize = 64 * 1024 * 1024;
@@ -134,15 +134,14 @@ impl Newest {
 }
 
 /// Decompresses a stored bundle, up to the size limit.
-pub(crate) fn unpack(bundle: &[u8]) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn unpack(bundle: &[u8]) -> Result<Vec<u8>, BundleError> {
     use std::io::Read as _;
     let mut out = Vec::new();
     zstd::Decoder::new(bundle)?
         .take(MAX_BUNDLE as u64 + 1)
         .read_to_end(&mut out)?;
-    anyhow::ensure!(
-        out.len() <= MAX_BUNDLE,
-        "a stored checkpoint is larger than {MAX_BUNDLE} bytes"
-    );
-    Ok(out)
+    match out.len() {
+        0..=MAX_BUNDLE => Ok(out),
+        _ => Err(BundleError::TooLarge(MAX_BUNDLE)),
+    }
 }

@@ -12,7 +12,7 @@ use crate::mirror::Mirrors;
 use crate::stream::GatewayStream;
 use crate::web::WebProxy;
 use crate::write_timeout::WriteTimeout;
-use crate::{http, metrics};
+use crate::{GatewayError, http, metrics};
 
 /// Connections of one kind served at once; more wait.
 const MAX_CONNECTIONS: usize = 128;
@@ -41,7 +41,7 @@ impl Gateway {
     /// # Errors
     /// When the upstream cannot be used, the branch name is invalid, or the web policy names an
     /// unknown preset or an invalid host.
-    pub fn new(config: GatewayConfig) -> anyhow::Result<Self> {
+    pub fn new(config: GatewayConfig) -> Result<Self, GatewayError> {
         Self::with_mirrors(config, None)
     }
 
@@ -49,7 +49,10 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with_mirrors(config: GatewayConfig, mirrors: Option<&Mirrors>) -> anyhow::Result<Self> {
+    pub fn with_mirrors(
+        config: GatewayConfig,
+        mirrors: Option<&Mirrors>,
+    ) -> Result<Self, GatewayError> {
         metrics::describe();
         let GatewayConfig { git, network } = config;
         let ledger = Arc::new(Ledger::default());

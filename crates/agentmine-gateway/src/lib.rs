@@ -8,6 +8,7 @@
 mod accepted_faults;
 mod config;
 mod egress;
+mod error;
 mod events;
 pub mod facts;
 mod gateway;
@@ -24,6 +25,7 @@ mod wire;
 mod write_timeout;
 
 pub use config::{GatewayConfig, GitAccess, PushFence, Rewrite, Upstream};
+pub use error::GatewayError;
 pub use events::TrafficEvent;
 pub use gateway::Gateway;
 pub use git::without_secrets;

@@ -17,6 +17,7 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use crate::GatewayError;
 use crate::config::Upstream;
 use crate::git_process::{self, Output};
 use crate::http::BoxError;
@@ -77,7 +78,7 @@ impl BareRepo {
     ///
     /// # Errors
     /// When the upstream's URL or path cannot be used, or the temporary folder cannot be written.
-    pub fn new(upstream: Upstream) -> anyhow::Result<Self> {
+    pub fn new(upstream: Upstream) -> Result<Self, GatewayError> {
         let remote = Arc::new(Remote::new(upstream)?);
         let object_format = match remote.as_ref() {
             Remote::Path(path) => path.object_format(),

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 
+use crate::GatewayError;
 use crate::config::{GitAccess, Rewrite};
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
@@ -64,7 +65,7 @@ impl GitProxy {
         policy: PushPolicy,
         mirrors: Option<&Mirrors>,
         ledger: Arc<Ledger>,
-    ) -> anyhow::Result<Option<Self>> {
+    ) -> Result<Option<Self>, GatewayError> {
         let (remote, push) = match access {
             GitAccess::None => return Ok(None),
             GitAccess::ReadOnly(upstream) => (Arc::new(Remote::new(upstream)?), None),

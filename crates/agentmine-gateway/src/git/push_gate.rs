@@ -23,6 +23,7 @@ use super::content::Held;
 use super::quarantine::{self, Checked};
 use super::respond::{answer, encoding, has_type, note};
 use super::spool::Spool;
+use crate::GatewayError;
 use crate::config::{PushFence, Rewrite};
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
@@ -120,7 +121,7 @@ impl PushGate {
         policy: PushPolicy,
         fence: Arc<dyn PushFence>,
         ledger: Arc<Ledger>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, GatewayError> {
         Ok(Self {
             refname: branch_ref(&branch)?,
             remote,

@@ -21,6 +21,7 @@ use url::Url;
 
 use super::error::UpstreamError;
 use super::service::{Encoding, ProtocolVersion, Service};
+use crate::GatewayError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit between two chunks of a response. Servers send keep-alive data every few seconds.
@@ -48,11 +49,10 @@ impl HttpUpstream {
         user: String,
         password: Option<LiveSecret>,
         authority: Option<Authority>,
-    ) -> anyhow::Result<Self> {
-        anyhow::ensure!(
-            matches!(url.scheme(), "http" | "https") && url.host().is_some(),
-            "the repository's URL is neither http nor https"
-        );
+    ) -> Result<Self, GatewayError> {
+        if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+            return Err(GatewayError::Url);
+        }
         // A token in the URL would appear in error messages.
         let _ = url.set_username("");
         let _ = url.set_password(None);

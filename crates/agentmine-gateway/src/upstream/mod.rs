@@ -17,6 +17,7 @@ use http::HttpUpstream;
 use path::PathUpstream;
 pub(crate) use service::{Encoding, ProtocolVersion, Service};
 
+use crate::GatewayError;
 use crate::config::Upstream;
 use crate::http::{Body, full, streamed};
 use crate::wire::advertisement::Advertisement;
@@ -36,7 +37,7 @@ pub(crate) enum Remote {
 }
 
 impl Remote {
-    pub(crate) fn new(upstream: Upstream) -> anyhow::Result<Self> {
+    pub(crate) fn new(upstream: Upstream) -> Result<Self, GatewayError> {
         Ok(match upstream {
             Upstream::Http {
                 url,

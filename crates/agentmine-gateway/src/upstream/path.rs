@@ -11,7 +11,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agentmine_git::View;
-use anyhow::Context as _;
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdout, Command};
@@ -19,6 +18,7 @@ use tokio_util::io::ReaderStream;
 
 use super::error::UpstreamError;
 use super::service::{ProtocolVersion, Service};
+use crate::GatewayError;
 use crate::accepted_faults::ACCEPTED;
 use crate::git_process;
 use crate::wire::pktline;
@@ -42,9 +42,11 @@ pub(crate) struct PathUpstream {
 }
 
 impl PathUpstream {
-    pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
-        let view = View::serve(path)
-            .with_context(|| format!("the repository {} cannot be opened", path.display()))?;
+    pub(crate) fn new(path: &Path) -> Result<Self, GatewayError> {
+        let view = View::serve(path).map_err(|error| GatewayError::Repository {
+            path: path.to_owned(),
+            error,
+        })?;
         Ok(Self {
             view: Arc::new(view),
         })

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
@@ -14,6 +13,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 
 use super::host::Host;
+use crate::GatewayError;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Clocks of sandboxes may be behind.
@@ -28,17 +28,30 @@ pub(super) struct Authority {
     key: KeyPair,
 }
 
+/// Why there is no certificate for a host.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CertificateError {
+    #[error(transparent)]
+    Certificate(#[from] rcgen::Error),
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+}
+
 impl Authority {
     /// Makes its key and certificate, valid from a day ago and for thirty days.
-    pub(super) fn new() -> anyhow::Result<Self> {
+    pub(super) fn new() -> Result<Self, GatewayError> {
         let mut params = validity(CertificateParams::default());
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name = name("AgentMine session");
         let made = KeyPair::generate().and_then(|key| CertifiedIssuer::self_signed(params, key));
         Ok(Self {
-            issuer: made.context("the session's certificate authority")?,
-            key: KeyPair::generate().context("the key of the session's certificates")?,
+            issuer: made.map_err(|error| {
+                GatewayError::certificates("the session's certificate authority", &error)
+            })?,
+            key: KeyPair::generate().map_err(|error| {
+                GatewayError::certificates("the key of the session's certificates", &error)
+            })?,
         })
     }
 
@@ -48,7 +61,7 @@ impl Authority {
     }
 
     /// TLS as this host: HTTP/1.1, with a certificate of its name alone.
-    pub(super) fn server(&self, host: &Host) -> anyhow::Result<Arc<ServerConfig>> {
+    pub(super) fn server(&self, host: &Host) -> Result<Arc<ServerConfig>, CertificateError> {
         let host = host.to_string();
         let mut params = validity(CertificateParams::new(vec![host.clone()])?);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
@@ -30,6 +29,7 @@ use super::registry::{NotReading, ReadOnly};
 use super::target::Target;
 use super::traffic::{IDLE, bytes_received};
 use super::tunnel::client_hello;
+use crate::GatewayError;
 use crate::egress::{AllowedBy, BlockedBy};
 use crate::events::Ledger;
 use crate::http::{self as web, Body, Ended, full, text, watched};
@@ -50,11 +50,11 @@ pub(super) struct Interceptor {
 
 impl Interceptor {
     /// Verifies registries against these roots.
-    pub(super) fn new(roots: RootCertStore) -> anyhow::Result<Self> {
+    pub(super) fn new(roots: RootCertStore) -> Result<Self, GatewayError> {
         let ring = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(ring)
             .with_safe_default_protocol_versions()
-            .context("TLS to registries")?
+            .map_err(|error| GatewayError::certificates("TLS to registries", &error))?
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -118,7 +118,7 @@ impl Reading {
                     Ok(config) => config,
                     Err(error) => {
                         tracing::warn!(
-                            error = format!("{error:#}"),
+                            %error,
                             "no certificate for a registry"
                         );
                         return;

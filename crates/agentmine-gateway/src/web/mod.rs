@@ -18,6 +18,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
+use crate::GatewayError;
 use crate::egress::{AllowedBy, BlockedBy};
 use crate::events::Ledger;
 use crate::http::{self, Body, Ended, full, text};
@@ -65,7 +66,7 @@ pub(crate) struct WebProxy {
 
 impl WebProxy {
     /// Registries are verified as the worker's system is configured (`SSL_CERT_FILE` overrides).
-    pub(crate) fn new(network: &Network, ledger: Arc<Ledger>) -> anyhow::Result<Self> {
+    pub(crate) fn new(network: &Network, ledger: Arc<Ledger>) -> Result<Self, GatewayError> {
         Self::with_roots(network, ledger, || {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -77,7 +78,7 @@ impl WebProxy {
         network: &Network,
         ledger: Arc<Ledger>,
         roots: impl FnOnce() -> RootCertStore,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self, GatewayError> {
         let registries = Registries::new(network)?;
         let interceptor = match registries.is_empty() {
             true => None,

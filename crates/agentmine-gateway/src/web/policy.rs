@@ -1,11 +1,13 @@
 //! Which hosts and ports may be requested, by name only. The addresses of a name are checked when it is
 //! connected to.
 
+use std::fmt::Display;
+
 use agentmine_runtime::config::Network;
-use anyhow::{Context, bail, ensure};
 
 use super::address;
 use super::host::Host;
+use crate::GatewayError;
 use crate::egress::{AllowedBy, BlockedBy};
 
 /// How the client asks for a host.
@@ -60,16 +62,16 @@ pub(super) enum Pattern {
 
 impl Policy {
     /// Reads the configuration.
-    pub(super) fn new(network: &Network) -> anyhow::Result<Self> {
+    pub(super) fn new(network: &Network) -> Result<Self, GatewayError> {
         let mut allowed = Vec::new();
         for text in &network.allowed_domains {
             let text = text.trim();
             if let Some(preset) = text.strip_prefix("preset:") {
-                let hosts = network.presets.get(preset).with_context(|| {
-                    format!(
+                let hosts = network.presets.get(preset).ok_or_else(|| {
+                    GatewayError::Network(format!(
                         "the hosts of {text:?} in allowed_domains are not known. hint: list them in \
                          command_executor.docker.network.presets"
-                    )
+                    ))
                 })?;
                 for host in hosts {
                     allowed.push(Pattern::parse(host)?);
@@ -82,7 +84,7 @@ impl Policy {
             .allowed_private
             .iter()
             .map(|text| host_and_port(text))
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             external: network.external_access,
             allowed: network.whitelist_mode.then_some(allowed),
@@ -150,21 +152,16 @@ impl Policy {
 }
 
 impl Pattern {
-    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
-        let what = || format!("{text:?} in allowed_domains is neither a host name nor a *.suffix");
+    pub(super) fn parse(text: &str) -> Result<Self, GatewayError> {
+        let what = format!("{text:?} in allowed_domains is neither a host name nor a *.suffix");
+        let fault = |why: &str| GatewayError::Network(format!("{what}: {why}"));
         if let Some(suffix) = text.strip_prefix("*.") {
-            let host = Host::parse(suffix)
-                .map_err(anyhow::Error::msg)
-                .with_context(what)?;
-            let Host::Name(name) = host else {
-                bail!(what())
+            return match Host::parse(suffix).map_err(fault)? {
+                Host::Name(name) => Ok(Self::Suffix(format!(".{name}"))),
+                Host::Address(_) => Err(GatewayError::Network(what)),
             };
-            return Ok(Self::Suffix(format!(".{name}")));
         }
-        let host = Host::parse(text)
-            .map_err(anyhow::Error::msg)
-            .with_context(what)?;
-        Ok(Self::Exact(host))
+        Host::parse(text).map(Self::Exact).map_err(fault)
     }
 
     pub(super) fn matches(&self, host: &Host) -> bool {
@@ -176,15 +173,19 @@ impl Pattern {
     }
 }
 
-fn host_and_port(text: &str) -> anyhow::Result<(Host, u16)> {
+fn host_and_port(text: &str) -> Result<(Host, u16), GatewayError> {
     let what = || format!("{text:?} in allowed_private is not host:port");
-    let (host, port) = text.trim().rsplit_once(':').with_context(what)?;
-    let host = Host::parse(host)
-        .map_err(anyhow::Error::msg)
-        .with_context(what)?;
-    let port: u16 = port.parse().with_context(what)?;
-    ensure!(port != 0, what());
-    Ok((host, port))
+    let fault = |why: &dyn Display| GatewayError::Network(format!("{}: {why}", what()));
+    let (host, port) = text
+        .trim()
+        .rsplit_once(':')
+        .ok_or_else(|| GatewayError::Network(what()))?;
+    let host = Host::parse(host).map_err(|why| fault(&why))?;
+    match port.parse() {
+        Ok(0) => Err(GatewayError::Network(what())),
+        Ok(port) => Ok((host, port)),
+        Err(why) => Err(fault(&why)),
+    }
 }
 
 #[cfg(test)]

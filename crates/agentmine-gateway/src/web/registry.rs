@@ -6,7 +6,6 @@
 //! a path or a query contains is passed on.
 
 use agentmine_runtime::config::Network;
-use anyhow::Context;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
 use hyper::body::Body as _;
@@ -15,6 +14,7 @@ use hyper::body::Incoming;
 use super::host::Host;
 use super::policy::{Access, Grant, Pattern};
 use super::target::Target;
+use crate::GatewayError;
 
 /// The headers of readers. A list of what passes, since credentials have too many names.
 const READING: [HeaderName; 13] = [
@@ -68,7 +68,7 @@ pub(super) struct NotReading {
 }
 
 impl Registries {
-    pub(super) fn new(network: &Network) -> anyhow::Result<Self> {
+    pub(super) fn new(network: &Network) -> Result<Self, GatewayError> {
         let presets = network
             .allowed_domains
             .iter()
@@ -78,20 +78,22 @@ impl Registries {
             true => presets
                 .flatten()
                 .map(|host| Pattern::parse(host))
-                .collect::<anyhow::Result<_>>()?,
+                .collect::<Result<_, _>>()?,
             false => Vec::new(),
         };
         let credentials = network.registry_credentials.iter().map(|entry| {
-            let what = || format!("{:?} in registry_credentials", entry.host);
-            let (host, port) = host_and_port(&entry.host).with_context(what)?;
+            let fault = |why: &str| {
+                GatewayError::Network(format!("{:?} in registry_credentials: {why}", entry.host))
+            };
+            let (host, port) = host_and_port(&entry.host).map_err(|why| fault(&why))?;
             let value = match (&entry.authorization, &entry.token) {
                 (Some(whole), None) => whole.expose().trim().to_owned(),
                 (None, Some(token)) => format!("Bearer {}", token.expose().trim()),
-                _ => anyhow::bail!("{}: expected either `authorization` or `token`", what()),
+                _ => return Err(fault("expected either `authorization` or `token`")),
             };
             // The error would show the value.
-            let mut authorization = HeaderValue::from_str(&value)
-                .map_err(|_| anyhow::anyhow!("{}: the value cannot be a header", what()))?;
+            let mut authorization =
+                HeaderValue::from_str(&value).map_err(|_| fault("the value cannot be a header"))?;
             authorization.set_sensitive(true);
             Ok(Credential {
                 host,
@@ -101,7 +103,7 @@ impl Registries {
         });
         Ok(Self {
             hosts,
-            credentials: credentials.collect::<anyhow::Result<_>>()?,
+            credentials: credentials.collect::<Result<_, _>>()?,
         })
     }
 
@@ -198,9 +200,10 @@ fn names(request: &Request<Incoming>, target: &Target) -> bool {
 }
 
 /// `host` stands for its port 443.
-fn host_and_port(text: &str) -> anyhow::Result<(Host, u16)> {
-    let authority: http::uri::Authority = text.trim().parse()?;
+fn host_and_port(text: &str) -> Result<(Host, u16), String> {
+    let authority: Result<http::uri::Authority, _> = text.trim().parse();
+    let authority = authority.map_err(|error| error.to_string())?;
     let port = authority.port_u16().unwrap_or(443);
-    let host = Host::parse(authority.host()).map_err(anyhow::Error::msg)?;
+    let host = Host::parse(authority.host())?;
     Ok((host, port))
 }
