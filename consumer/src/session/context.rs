@@ -105,10 +105,19 @@ impl SessionContext {
         }
     }
 
-    /// From now on the task has this branch, which is recorded.
-    pub(crate) fn work_on_branch(&mut self, name: String) {
-        self.effects.work_on_branch(name.clone());
-        self.task.named_branch = Some(name);
+    /// The context of a task whose branch was named and recorded. `None`: it keeps the one that it has.
+    pub(crate) fn on_branch(self, name: Option<String>) -> Self {
+        let Some(name) = name else {
+            return self;
+        };
+        Self {
+            effects: self.effects.on_branch(name.clone()),
+            task: Task {
+                named_branch: Some(name),
+                ..self.task
+            },
+            ..self
+        }
     }
 
     /// The journal for the agent; `earlier` is the usage of the task's earlier sessions, `own` that of this one so far,

@@ -75,23 +75,21 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
         refuse_foreign(&deps, claim).await;
         return;
     };
-    let mut ctx = SessionContext::new(deps, claimed, tracker, stop);
+    let ctx = SessionContext::new(deps, claimed, tracker, stop);
     ctx.live.show(Progress::Began {
         task: Box::new(ctx.task.clone()),
         session: ctx.lease.session,
     });
-    let worked = AssertUnwindSafe(Box::pin(work(&mut ctx)))
-        .catch_unwind()
-        .await;
+    let (ctx, worked) = stages(ctx).await;
     let (ending, caused) = match worked {
-        Ok(Ok(report)) => (Ending::Result(report), Cause::None),
-        Ok(Err(error)) => {
+        Ok(report) => (Ending::Result(report), Cause::None),
+        Err(error) => {
             if error.is_lease_lost() {
                 count_lost_lease(ctx.heartbeat.certainty().permit().check().is_ok());
             }
-            of_error(&cause(&ctx, error).await)
+            let error = cause(&ctx, error).await;
+            (Ending::Error(verdict(&error)), Cause::of(&error))
         }
-        Err(panic) => of_error(&SessionError::panicked(&*panic)),
     };
     // The agent's processes end before the row is closed.
     ctx.remove_sandboxes().await;
@@ -111,8 +109,28 @@ async fn run_in_span(deps: Arc<ConsumerDeps>, claimed: Claimed, stop: Shutdown) 
     );
 }
 
-fn of_error(error: &SessionError) -> (Ending, Cause) {
-    (Ending::Error(verdict(error)), Cause::of(error))
+/// All stages. From the second one on, the task has its branch.
+async fn stages(ctx: SessionContext) -> (SessionContext, Result<Report, SessionError>) {
+    if ctx.only_reports() {
+        let reported = caught(Box::pin(report_only(&ctx))).await;
+        return (ctx, reported);
+    }
+    match caught(Box::pin(begin(&ctx))).await {
+        Ok((begun, branch)) => {
+            let ctx = ctx.on_branch(branch);
+            let worked = caught(Box::pin(work(&ctx, &begun))).await;
+            (ctx, worked)
+        }
+        Err(error) => (ctx, Err(error)),
+    }
+}
+
+/// A stage whose panic is an error of the session, as any other.
+async fn caught<T>(
+    stage: impl Future<Output = Result<T, SessionError>>,
+) -> Result<T, SessionError> {
+    let ended = AssertUnwindSafe(stage).catch_unwind().await;
+    ended.unwrap_or_else(|panic| Err(SessionError::panicked(&*panic)))
 }
 
 /// What an error comes from, where something else knows more. A sandbox also ends when its engine does, which is not the
@@ -163,11 +181,16 @@ async fn requested(ctx: &SessionContext, error: SessionError) -> SessionError {
     }
 }
 
-/// The story of a session.
-async fn work(ctx: &mut SessionContext) -> Result<Report, SessionError> {
-    if ctx.only_reports() {
-        return report_only(ctx).await;
-    }
+/// What is settled before the work.
+struct Announced {
+    item: Item,
+    entries: Vec<Entry>,
+    /// What the session has used so far.
+    used: Usage,
+}
+
+/// Announces the work, and names the branch if the task has none: `None` if it keeps what it has.
+async fn begin(ctx: &SessionContext) -> Result<(Announced, Option<String>), SessionError> {
     ctx.begin(Phase::Preparing).await?;
     let heartbeat = &ctx.heartbeat;
     let item = heartbeat.unless_interrupted(wanted_item(ctx)).await?;
@@ -177,16 +200,27 @@ async fn work(ctx: &mut SessionContext) -> Result<Report, SessionError> {
     let entries = decode_all(&steps)?;
     let named = name_branch(ctx, &item, &entries);
     let named = heartbeat.unless_interrupted(named).await?;
-    let used = named.as_ref().map_or_else(Usage::default, |it| it.used);
-    if let Some(named) = named {
-        ctx.work_on_branch(named.branch);
-    }
-    let ctx = &*ctx;
+    let (branch, used) = named.map_or_else(Default::default, |it| (Some(it.branch), it.used));
+    let begun = Announced {
+        item,
+        entries,
+        used,
+    };
+    Ok((begun, branch))
+}
+
+/// The work, for as long as people want it.
+async fn work(ctx: &SessionContext, begun: &Announced) -> Result<Report, SessionError> {
+    let Announced {
+        item,
+        entries,
+        used,
+    } = begun;
     let ends = CancellationToken::new();
     let work = async {
         let done = tokio::select! {
-            report = work_on(ctx, &item, &entries, used) => report,
-            never = withdrawal::watch(ctx, &item) => match never {},
+            report = work_on(ctx, item, entries, *used) => report,
+            never = withdrawal::watch(ctx, item) => match never {},
         };
         ends.cancel();
         done

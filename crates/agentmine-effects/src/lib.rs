@@ -99,9 +99,16 @@ impl Effects {
         }
     }
 
-    /// From now on the task has this branch. It is recorded in its row, and nothing was pushed before.
-    pub fn work_on_branch(&mut self, name: String) {
-        self.task.named_branch = Some(name);
+    /// The effects of a task whose branch was named: it is recorded in its row, and nothing was pushed before.
+    #[must_use]
+    pub fn on_branch(self, name: String) -> Self {
+        Self {
+            task: Task {
+                named_branch: Some(name),
+                ..self.task
+            },
+            ..self
+        }
     }
 
     /// The tracker, for reads.
