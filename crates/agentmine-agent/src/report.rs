@@ -117,6 +117,7 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
         );
     }
     let usage = &outcome.usage;
+    let cost = usage.cost().map(|cost| format!(", {cost}"));
     let _ = writeln!(
         body,
         "\n<sub>AgentMine, session {session}: {}, {} tokens in ({} cached), {} out{}.</sub>",
@@ -124,18 +125,9 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
         usage.input_tokens,
         usage.cached_tokens,
         usage.output_tokens,
-        cost(usage.cost_micros)
+        cost.unwrap_or_default()
     );
     body
-}
-
-/// What was paid, if the model has prices.
-fn cost(micros: u64) -> String {
-    match micros {
-        0 => String::new(),
-        1..10_000 => ", less than 0.01 US dollars".to_owned(),
-        micros => format!(", {:.2} US dollars", micros as f64 / 1e6),
-    }
 }
 
 /// Only a complete result closes its issue. A task of a person is said in whole, since there is no other page that does.

@@ -75,6 +75,17 @@ impl Usage {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
+    /// What was paid, to the nearest cent: `$0.13`, `less than $0.01`; `None` if the model has no prices.
+    #[must_use]
+    pub fn cost(&self) -> Option<String> {
+        let cents = (self.cost_micros + 5_000) / 10_000;
+        match (self.cost_micros, cents) {
+            (0, _) => None,
+            (1..10_000, _) => Some("less than $0.01".to_owned()),
+            (_, cents) => Some(format!("${}.{:02}", cents / 100, cents % 100)),
+        }
+    }
+
     /// The calls in words: `1 model call, 2 tool calls`.
     #[must_use]
     pub fn calls(&self) -> String {
@@ -116,6 +127,28 @@ mod tests {
         cost_micros: Some(2_000_000),
         wall_time: Duration::from_secs(60),
     };
+
+    #[test]
+    fn a_cost_is_rounded_to_the_nearest_cent() {
+        let cost = |cost_micros| {
+            let usage = Usage {
+                cost_micros,
+                ..Usage::default()
+            };
+            usage.cost()
+        };
+        assert_eq!(cost(0), None);
+        for (micros, shown) in [
+            (1, "less than $0.01"),
+            (9_999, "less than $0.01"),
+            (10_000, "$0.01"),
+            (14_999, "$0.01"),
+            (15_000, "$0.02"),
+            (999_995_000, "$1000.00"),
+        ] {
+            assert_eq!(cost(micros).as_deref(), Some(shown), "{micros}");
+        }
+    }
 
     #[test]
     fn calls_are_counted_in_words() {

@@ -97,15 +97,16 @@ pub fn used(sessions: &[Session], now: DateTime<Utc>) -> Option<String> {
         sum += session.usage;
         worked += session.ended_at.unwrap_or(now) - session.started_at;
     }
-    let cost = match sum.cost_micros {
-        0 => String::new(),
-        micros => format!(", ${}.{:02}", micros / 1_000_000, micros / 10_000 % 100),
-    };
+    let cost = sum.cost().map(|cost| format!(", {cost}"));
     let time = match worked.num_minutes() {
         ..1 => "less than a minute".to_owned(),
         minutes => format!("{minutes} min"),
     };
-    Some(format!("{time}, {}{cost}", sum.calls()))
+    Some(format!(
+        "{time}, {}{}",
+        sum.calls(),
+        cost.unwrap_or_default()
+    ))
 }
 
 /// Whether this comment is one of [`work_comment`].
@@ -253,6 +254,26 @@ pub(crate) fn draft_resumed_comment(task: &Task) -> String {
     let text =
         format!("AgentMine continued the work. The result is in the description of this {name}.");
     progress_comment(&text, "ended")
+}
+
+/// The comment for a task that was stopped since its item was moved: it does not name the repository that has the work.
+pub(crate) fn moved_comment(
+    task: &Task,
+    reason: &str,
+    session: &str,
+    open: Option<&PullRequest>,
+) -> String {
+    let work = match open {
+        Some(_) => format!(
+            "Its {} stays open in the repository that this was moved from.",
+            task.item.tracker.pull_request()
+        ),
+        None => format!(
+            "Anything that was pushed is on the branch `{}` of the repository that this was moved from.",
+            task.branch()
+        ),
+    };
+    progress_comment(&format!("{} {work}", stopped_text(reason)), session)
 }
 
 /// The comment for a stopped task: why, where its work is, and how to continue. `open` is its pull request.
