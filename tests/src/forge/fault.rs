@@ -39,7 +39,8 @@ pub struct Fault {
 
 impl Fault {
     /// Affects requests with this method (`*`: any) whose path with query contains `pattern`, in which
-    /// `*` matches any text; a `$` at its end is the end. By default it drops the connection, once.
+    /// `*` matches any text; a `$` at its end is the end. What GraphQL is asked for follows its path. By default it drops
+    /// the connection, once.
     #[must_use]
     pub fn on(method: &str, pattern: &str) -> Self {
         Self {

@@ -20,6 +20,7 @@ const MAX_JSON: usize = 4 << 20;
 pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Response {
     let method = request.method().to_string();
     let target = request.uri().to_string();
+    let (request, asked) = with_query(request, &target).await;
     let fault = {
         let mut state = inner.lock();
         if state
@@ -29,7 +30,7 @@ pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Respons
         {
             state.leaks.push(format!("{method} {target}"));
         }
-        fault::take(&mut state.faults, &method, &target)
+        fault::take(&mut state.faults, &method, &asked)
     };
     let partition = account(&inner, request.headers())
         .and_then(|account| inner.lock().partitions.get(&account.client).copied());
@@ -56,6 +57,18 @@ pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Respons
     inner.lock().seen.push(seen);
     inner.changed.notify_waiters();
     response
+}
+
+/// What a fault is matched with: the target, and below it what GraphQL is asked for, since all of that has one address.
+async fn with_query(request: Request<Body>, target: &str) -> (Request<Body>, String) {
+    if !target.ends_with("/graphql") {
+        return (request, target.to_owned());
+    }
+    let (head, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await;
+    let body = body.unwrap_or_default();
+    let asked = format!("{target}\n{}", String::from_utf8_lossy(&body));
+    (Request::from_parts(head, Body::from(body)), asked)
 }
 
 async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Kind>) -> Response {

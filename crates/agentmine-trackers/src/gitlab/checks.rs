@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::api::Api;
 use crate::error::TrackerError;
+use crate::forge::concerns_one;
 use crate::rounds::Checks;
 
 /// States of what continues, or waits for something else than a person.
@@ -53,6 +54,12 @@ struct Pipeline {
     sha: String,
     #[serde(default, rename = "ref")]
     reference: String,
+}
+
+/// A pipeline, as far as its configuration goes.
+#[derive(Debug, Default, Deserialize)]
+struct Configured {
+    yaml_errors: Option<String>,
 }
 
 /// A merge request, as far as its newest pipeline goes. Not every token sees that.
@@ -175,16 +182,37 @@ impl Api {
                 let red = RedCheck {
                     name: "pipeline".to_owned(),
                     log: None,
-                    summary: format!(
-                        "pipeline {} failed, and none of its jobs did: its configuration may be invalid",
-                        pipeline.id
-                    ),
+                    summary: self.failed_without_job(item, pipeline.id).await?,
                     failure: String::new(),
                 };
                 checks.add(red, pipeline.updated_at);
             }
         }
         Ok(checks)
+    }
+
+    /// Why a pipeline failed of which no job failed.
+    async fn failed_without_job(
+        &self,
+        item: &ItemRef,
+        pipeline: u64,
+    ) -> Result<String, TrackerError> {
+        let place = ["pipelines", &pipeline.to_string()];
+        let reply = self.client.get(self.project_url(&item.repo_id, &place));
+        let read = async { reply.await?.ok("the pipeline")?.json::<Configured>() };
+        let found = match read.await {
+            // Not every token sees it.
+            Err(error) if concerns_one(&error) => Configured::default(),
+            read => read?,
+        };
+        Ok(match found.yaml_errors {
+            Some(errors) => {
+                format!("pipeline {pipeline} failed, since its configuration is invalid: {errors}")
+            }
+            None => format!(
+                "pipeline {pipeline} failed, and none of its jobs did: its configuration may be invalid"
+            ),
+        })
     }
 
     async fn newest_pipeline(
