@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use agentmine_control::tasks;
 use agentmine_domain::{EndState, Task, TaskState};
-use agentmine_tests::forge::{DEMO, HUMAN};
+use agentmine_tests::forge::{BOT, DEMO, HUMAN};
 use agentmine_tests::model::{Scenario, say};
 use serde_json::json;
 
+use crate::dashboard_issue::let_it_be_written;
 use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
 
 const PROCESSING: &str = "coding agent processing";
@@ -376,6 +377,60 @@ async fn a_blocked_item_waits_and_a_cycle_is_reported_on_github() {
 #[tokio::test]
 async fn a_blocked_item_waits_and_a_cycle_is_reported_on_gitlab() {
     a_blocked_item_waits_and_a_cycle_is_reported(true).await;
+}
+
+/// Everybody who can read the dashboard issue reads the reason, and not all of them can read the other repository.
+async fn an_item_of_a_private_repository_is_not_named(gitlab: bool) {
+    const SECRET: &str = "octo/secret-plans";
+    let mut rig = limited(gitlab).await;
+    rig.config["capacity"] = json!({ "running_tasks": 9 });
+    let tracker = if gitlab { "gitlab" } else { "github" };
+    rig.config["trackers"][tracker]["dashboard_issue"] = true.into();
+    rig.forge.add_repo_without_git(OTHER);
+    rig.forge.publish(OTHER, true);
+    rig.forge.add_repo_without_git(SECRET);
+    let [open, secret] =
+        [OTHER, SECRET].map(|repo| (repo, rig.forge.add_issue(repo, "x", "y", &[])));
+    let by_open = rig.label_issue();
+    rig.forge.block_by(DEMO, by_open, open);
+    let by_secret = rig.label_issue();
+    rig.forge.block_by(DEMO, by_secret, secret);
+    rig.produce().await;
+    let waits = reasons(&rig).await;
+    let reason = |by: &str| format!("It waits: it is blocked by {by}.");
+    assert_eq!(waits[&by_open], reason("octo/other#1"));
+    assert_eq!(waits[&by_secret], reason("an item in another repository"));
+    let_it_be_written(&rig).await;
+    rig.produce().await;
+    let dashboards = rig.forge.issues_of(DEMO, BOT).into_iter();
+    let text: String = dashboards.map(|it| it.body).collect();
+    assert!(
+        text.contains("blocked by an item in another repository"),
+        "{text}"
+    );
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test]
+async fn an_item_of_a_private_repository_is_not_named_on_github() {
+    an_item_of_a_private_repository_is_not_named(false).await;
+}
+
+#[tokio::test]
+async fn an_item_of_a_private_project_is_not_named_on_gitlab() {
+    an_item_of_a_private_repository_is_not_named(true).await;
+}
+
+#[tokio::test]
+async fn a_confidential_issue_that_blocks_another_one_is_not_named_on_gitlab() {
+    let rig = limited(true).await;
+    let secret = rig.forge.add_issue(DEMO, "x", "y", &[]);
+    rig.forge.make_confidential(DEMO, secret);
+    let blocked = rig.label_issue();
+    rig.forge.block(DEMO, blocked, secret);
+    rig.produce().await;
+    let reason = "It waits: it is blocked by a confidential issue.";
+    assert_eq!(reasons(&rig).await[&blocked], reason);
 }
 
 async fn an_issue_that_an_open_pull_request_closes_waits(gitlab: bool) {

@@ -49,7 +49,7 @@ fn edits(rig: &Rig, number: u64) -> usize {
 }
 
 /// The half minute between two texts is over, and so is the time of a killed holder.
-async fn let_it_be_written(rig: &Rig) {
+pub(crate) async fn let_it_be_written(rig: &Rig) {
     let sql = "UPDATE dashboards SET written_at = written_at - interval '31 s', held_until = now() - interval '1 s'";
     sqlx::query(sql).execute(&rig.sql().await).await.unwrap();
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, PullView};
+use serde_json::json;
 
 use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
 
@@ -143,10 +144,76 @@ async fn a_locked_conversation_stops_the_session_on_gitlab() {
     stops(gitlab().await, locks, LOCKED, Some(DEMO)).await;
 }
 
+const MOVED: &str = "the item was moved to another repository";
+
+/// It is reported where the issue is now, without the name of the repository that it came from.
 #[tokio::test]
 async fn a_transferred_issue_stops_the_session_on_github() {
-    let reason = "the item was moved to another repository";
-    stops(github().await, moves, reason, None).await;
+    stops(github().await, moves, MOVED, Some(OTHER)).await;
+}
+
+/// The new place is one that is scanned: it has the label too.
+#[tokio::test]
+async fn a_transferred_issue_shows_its_stop_in_a_configured_repository_on_github() {
+    let mut rig = github().await;
+    rig.config["trackers"]["github"]["repositories"] = json!([DEMO, OTHER]);
+    rig.forge.add_repo_without_git(OTHER);
+    let (number, consumer) = pushed(&rig).await;
+    moves(&rig, number);
+    assert_eq!(over(&rig).await.reason.as_deref(), Some(MOVED));
+    let is_shown = |_: &_| rig.forge.labels(OTHER, 1) == ["coding agent stopped"];
+    rig.forge
+        .wait_until("the label says so", PATIENCE, is_shown)
+        .await;
+    let comments = rig.forge.comments(OTHER, 1);
+    let [comment] = comments.as_slice() else {
+        panic!("one comment: {comments:#?}");
+    };
+    assert!(comment.body.contains(MOVED), "{}", comment.body);
+    assert!(!comment.body.contains(DEMO), "{}", comment.body);
+    rig.model.release();
+    end(consumer).await;
+}
+
+/// Nothing is written to a repository that nobody gave the fleet, that more people can read, or that the token may only read.
+async fn says_nothing_there(there: &str, prepare: impl Fn(&Rig), why: &str) {
+    let rig = github().await;
+    rig.forge.add_repo_without_git(there);
+    prepare(&rig);
+    let (number, consumer) = pushed(&rig).await;
+    rig.forge.move_issue(DEMO, number, there);
+    let moved = rig.forge.comments(there, 1);
+    let task = over(&rig).await;
+    assert_eq!(task.reason.as_deref(), Some(MOVED));
+    consumer.logged(why).await;
+    rig.model.release();
+    end(consumer).await;
+    rig.produce().await;
+    assert_eq!(rig.forge.comments(there, 1), moved);
+    let written: Vec<_> = rig.forge.writes().into_iter().collect();
+    let there = written.iter().filter(|it| it.path.contains(there));
+    assert_eq!(there.count(), 0, "{written:#?}");
+    let recorded = "SELECT count(*) FROM effects WHERE result LIKE '%' || $1 || '%'";
+    let recorded = sqlx::query_scalar::<_, i64>(recorded).bind(why);
+    assert_eq!(recorded.fetch_one(&rig.sql().await).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_an_issue_of_another_owner_is_now_on_github() {
+    let why = "is of another owner, and is not configured";
+    says_nothing_there("stranger/other", |_| {}, why).await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_a_transferred_issue_is_more_public_on_github() {
+    let public = |rig: &Rig| rig.forge.publish(OTHER, true);
+    says_nothing_there(OTHER, public, "can be read by more people").await;
+}
+
+#[tokio::test]
+async fn nothing_is_written_where_the_token_may_only_read_a_transferred_issue_on_github() {
+    let readable = |rig: &Rig| rig.forge.set_permission(OTHER, BOT, "read");
+    says_nothing_there(OTHER, readable, "may not be written to with this token").await;
 }
 
 #[tokio::test]

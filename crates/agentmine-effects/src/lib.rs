@@ -18,6 +18,7 @@ mod draft;
 mod error;
 mod item_labels;
 mod label;
+mod moved;
 mod orphan;
 mod pull_request;
 mod report;

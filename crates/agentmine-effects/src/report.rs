@@ -12,6 +12,7 @@ use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{Tracker, TrackerError};
 use uuid::Uuid;
 
+use crate::moved::ReportedMove;
 use crate::text::{
     failure_comment, failure_text, is_of_work, paused_comment, refused_comment, result_comment,
     stopped_comment, stopped_text,
@@ -220,13 +221,16 @@ impl Effects {
                 self.end_draft(draft, &stopped_text(reason)).await?;
             }
         }
+        if self.report_move(reason, session, open.as_ref()).await? == ReportedMove::Yes {
+            return Ok(());
+        }
         let text = stopped_comment(task, &self.labels.request, reason, session, open.as_ref());
         self.last_comment(&text).await?;
         self.label(TaskLabel::Stopped).await
     }
 
     /// Edits the comment before the label of the same state is set. An item that takes no comment takes a label.
-    async fn last_comment(&self, text: &str) -> Result<(), EffectError> {
+    pub(crate) async fn last_comment(&self, text: &str) -> Result<(), EffectError> {
         match self.comment(text).await {
             Err(EffectError::Tracker(error)) if may_be_of_comments(&error) => {
                 tracing::warn!(task.id = %self.task.id, %error, "only the label shows the state of the task");

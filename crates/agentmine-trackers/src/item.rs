@@ -46,7 +46,7 @@ pub struct OpenPullRequest {
 pub struct Blocker {
     /// Its number, if it is an issue of the same repository.
     pub number: Option<u64>,
-    /// How people name it.
+    /// How people name it, or what it is if not everybody may learn its name who reads of it.
     pub name: String,
 }
 
@@ -58,8 +58,19 @@ impl Blocker {
         }
     }
 
+    /// In another repository that everybody may read.
     pub(crate) fn elsewhere(name: String) -> Self {
         Self { number: None, name }
+    }
+
+    /// In another repository. Its name is not for everybody who reads of it.
+    pub(crate) fn unnamed() -> Self {
+        Self::elsewhere("an item in another repository".to_owned())
+    }
+
+    /// A confidential issue of the same repository.
+    pub(crate) fn confidential() -> Self {
+        Self::elsewhere("a confidential issue".to_owned())
     }
 
     /// Both a text and the tracker may name one.
@@ -109,6 +120,17 @@ impl Item {
         self.withdrawn
             .or((!self.open).then_some("the item was closed"))
     }
+}
+
+/// Where an item is that a task was made for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moved {
+    /// In its place, or nobody knows where.
+    No,
+    /// In another repository, where we may write.
+    To(ItemRef),
+    /// In another repository, where nothing is written, and why.
+    OutOfReach(String),
 }
 
 /// Why nobody is to work on an item that was checked. An error leaves it open, unless it says that only some people may

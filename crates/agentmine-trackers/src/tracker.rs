@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use crate::error::TrackerError;
 use crate::item::{
-    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewIssue,
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, Moved, NewIssue,
     NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment, Repository, Skipped,
 };
 use crate::marker::Marker;
@@ -98,6 +98,11 @@ pub trait Tracker: Send + Sync + 'static {
     }
     /// One item.
     async fn item(&self, item: &ItemRef) -> Result<Item, TrackerError>;
+    /// Where an issue is now that was moved to another repository. One of another owner that is not configured is out of
+    /// reach, and so is one that more people can read.
+    async fn moved_to(&self, _item: &ItemRef) -> Result<Moved, TrackerError> {
+        Ok(Moved::No)
+    }
     /// Comments, oldest first; on a pull request its reviews and the comments on its lines too. All pages.
     async fn comments(&self, item: &ItemRef) -> Result<Vec<Comment>, TrackerError>;
     /// Of these repositories, each by one of its items, those in which somebody may have written since the latest call.

@@ -26,7 +26,33 @@ pub(super) struct CheckView {
     pub(super) at: DateTime<Utc>,
 }
 
+/// A pipeline of GitLab whose configuration is invalid.
+#[derive(Debug, Clone)]
+pub(super) struct InvalidPipeline {
+    pub(super) id: u64,
+    pub(super) commit: String,
+    /// What GitLab says of the configuration.
+    pub(super) errors: String,
+    pub(super) at: DateTime<Utc>,
+}
+
 impl Forge {
+    /// The pipeline of a commit has no job on GitLab, since its configuration is invalid.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_invalid_pipeline(&self, repo: &str, commit: &str, errors: &str) {
+        let id = self.inner.lock().id();
+        self.with_repo_mut(repo, |repo| {
+            repo.invalid.push(InvalidPipeline {
+                id,
+                commit: commit.to_owned(),
+                errors: errors.to_owned(),
+                at: Utc::now(),
+            });
+        });
+    }
+
     /// A job of the forge's own CI comes to `success`, `failure` or `pending`, with a log.
     ///
     /// # Panics

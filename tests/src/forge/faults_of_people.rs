@@ -62,8 +62,8 @@ impl Forge {
         });
     }
 
-    /// A person moves an issue to another repository. GitHub redirects from the old place, GitLab leaves a closed issue
-    /// there. Returns the new number.
+    /// A person moves an issue to another repository, with its comments. GitHub redirects from the old place, GitLab leaves
+    /// a closed issue there. Returns the new number.
     ///
     /// # Panics
     /// If there is no such repository or issue.
@@ -75,6 +75,9 @@ impl Forge {
         let labels = &issue.labels;
         let new = state.add_issue(to, &issue.author, text, labels, None);
         let new = new.expect("the other repository exists");
+        for comment in &issue.comments {
+            state.comment(to, new, &comment.author, &comment.body);
+        }
         let old = state.repo_mut(from).and_then(|repo| repo.issue_mut(number));
         let old = old.expect("the issue exists");
         old.moved = Some((to.to_owned(), new));

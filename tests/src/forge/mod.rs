@@ -213,9 +213,23 @@ impl Forge {
 
     /// Makes an issue depend on another one, as a person does on its page.
     pub fn block(&self, repo: &str, number: u64, by: u64) {
+        self.block_by(repo, number, (repo, by));
+    }
+
+    /// The same, where the other issue may be one of another repository.
+    pub fn block_by(&self, repo: &str, number: u64, (other, by): (&str, u64)) {
         let mut state = self.inner.lock();
         let key = (repo.to_owned(), number);
-        state.blocked.entry(key).or_default().push(by);
+        let blocked = state.blocked.entry(key).or_default();
+        blocked.push((other.to_owned(), by));
+    }
+
+    /// Lets everybody read a repository, or its members alone.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn publish(&self, repo: &str, public: bool) {
+        self.with_repo_mut(repo, |repo| repo.public = public);
     }
 
     /// Adds an App, installed for the owner of each of these repositories' names.
@@ -531,6 +545,14 @@ impl Forge {
                 issue.assignees.push(login.to_owned());
             }
         });
+    }
+
+    /// Who is assigned to an issue.
+    ///
+    /// # Panics
+    /// If there is no such issue.
+    pub fn assignees(&self, repo: &str, number: u64) -> Vec<String> {
+        self.with_issue(repo, number, |issue| issue.assignees.clone())
     }
 
     /// A person unassigns an issue.

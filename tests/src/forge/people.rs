@@ -161,6 +161,14 @@ impl State {
     }
 }
 
+/// Whether somebody may push to a repository.
+pub(super) fn may_push(state: &State, repo: &str, login: &str) -> bool {
+    matches!(
+        state.permission(repo, login),
+        "write" | "maintain" | "admin"
+    )
+}
+
 /// GitHub: `/repos/O/R/collaborators/LOGIN/permission`.
 pub(super) fn permission(state: &State, repo: &str, login: &str) -> Answer {
     let role = state.permission(repo, login);

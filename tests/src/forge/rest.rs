@@ -245,7 +245,12 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         return Answer::not_found();
     };
     match (ask.method.as_str(), rest) {
-        ("GET", []) => Answer::ok(repo_json(inner, repo)),
+        ("GET", []) => {
+            let mut shown = repo_json(inner, repo);
+            let push = people::may_push(state, name, &ask.account.login);
+            shown["permissions"] = json!({ "admin": false, "push": push, "pull": true });
+            Answer::ok(shown)
+        }
         ("GET", ["issues"]) => list_issues(inner, ask, repo),
         ("POST", ["issues"]) => create_issue(inner, state, ask, name),
         ("GET", ["labels"]) => Answer::page(inner, ask, all_labels(repo)),
@@ -332,7 +337,7 @@ fn in_issue(
         ("GET", ["labels"]) => Answer::page(inner, ask, labels_json(issue)),
         ("GET", ["dependencies", "blocked_by"]) => {
             let blockers = state.blockers(name, number).into_iter();
-            let blockers = blockers.map(|issue| issue_json(inner, repo, issue));
+            let blockers = blockers.map(|(repo, issue)| issue_json(inner, repo, issue));
             Answer::page(inner, ask, blockers.collect())
         }
         ("POST" | "PUT", ["labels"]) => add_labels(state, ask, name, number),

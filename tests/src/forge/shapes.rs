@@ -26,7 +26,7 @@ pub(super) fn repo_json(inner: &Inner, repo: &Repo) -> Value {
         "name": repo.full_name.rsplit('/').next(),
         "full_name": repo.full_name,
         "owner": user(repo.owner()),
-        "private": true,
+        "private": !repo.public,
         "archived": repo.archived,
         "disabled": false,
         "has_issues": true,

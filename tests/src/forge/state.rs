@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::apps::{App, Grant};
-use super::checks::CheckView;
+use super::checks::{CheckView, InvalidPipeline};
 use super::fault::Fault;
 use super::git;
 use super::graphql::AskedGraphql;
@@ -248,12 +248,16 @@ pub(super) struct Repo {
     pub(super) issues: Vec<Issue>,
     pub(super) allows_drafts: bool,
     pub(super) checks: Vec<CheckView>,
+    /// Pipelines of GitLab without a job.
+    pub(super) invalid: Vec<InvalidPipeline>,
     /// See [`super::Forge::protect`].
     pub(super) protected: Vec<String>,
     /// It takes no writes.
     pub(super) archived: bool,
     /// Nobody sees it.
     pub(super) hidden: bool,
+    /// Everybody may read it.
+    pub(super) public: bool,
 }
 
 impl Repo {
@@ -278,8 +282,8 @@ impl Repo {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) accounts: HashMap<String, Account>,
-    /// By repository and number: the numbers that block it.
-    pub(super) blocked: HashMap<(String, u64), Vec<u64>>,
+    /// By repository and number: what blocks it, in the same way.
+    pub(super) blocked: HashMap<(String, u64), Vec<(String, u64)>>,
     pub(super) apps: Vec<App>,
     /// Tokens of installations, with what was requested.
     pub(super) minted: Vec<(String, Value)>,
@@ -363,18 +367,23 @@ impl State {
             issues: Vec::new(),
             allows_drafts: true,
             checks: Vec::new(),
+            invalid: Vec::new(),
             protected: Vec::new(),
             archived: false,
             hidden: false,
+            public: false,
         });
         git_dir
     }
 
     /// The issues that block another one.
-    pub(super) fn blockers(&self, repo: &str, number: u64) -> Vec<&Issue> {
+    pub(super) fn blockers(&self, repo: &str, number: u64) -> Vec<(&Repo, &Issue)> {
         let by = self.blocked.get(&(repo.to_owned(), number));
-        let by = by.into_iter().flatten();
-        by.filter_map(|by| self.repo(repo)?.issue(*by)).collect()
+        let found = |(name, number): &(String, u64)| {
+            let repo = self.repo(name)?;
+            Some((repo, repo.issue(*number)?))
+        };
+        by.into_iter().flatten().filter_map(found).collect()
     }
 
     /// Makes an issue or, with `pull`, a pull request; labels come with their events.

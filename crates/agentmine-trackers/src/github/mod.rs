@@ -16,6 +16,7 @@ mod files;
 mod graphql;
 mod items;
 mod key_file;
+mod moved;
 mod noreply;
 mod organizations;
 mod owners;
@@ -42,7 +43,7 @@ use chrono::{DateTime, Utc};
 use crate::error::TrackerError;
 use crate::forge::{Lists, RequestLimits, Section, forge_tracker};
 use crate::item::{
-    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, NewIssue,
+    Access, Blocker, BranchRemoval, Candidate, Comment, Item, LabelRequest, Moved, NewIssue,
     NewPullRequest, OpenPullRequest, OurIssue, PullRequest, RecentComment, Repository, Skipped,
 };
 use crate::marker::Marker;
@@ -118,6 +119,10 @@ forge_tracker! { GitHubTracker {
 
     fn searches(&self) -> bool {
         self.scan.searches()
+    }
+
+    async fn moved_to(&self, item: &ItemRef) -> Result<Moved, TrackerError> {
+        self.api.moved_to(item, |path| self.scan.contains(path)).await
     }
 
     async fn recent_comments(&self, of: &ItemRef) -> Result<Vec<RecentComment>, TrackerError> {

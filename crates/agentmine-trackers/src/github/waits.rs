@@ -73,14 +73,27 @@ impl Api {
                 Err(error) if concerns_one(&error) => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let named = named.into_iter().filter(|other| other.state == "open");
-            open.extend(named.map(|other| match other.repo_path() {
-                Some(path) if !path.eq_ignore_ascii_case(&own.repo_path) => {
-                    Blocker::elsewhere(format!("{path}#{}", other.number))
-                }
-                _ => Blocker::here(other.number),
-            }));
+            for other in named.into_iter().filter(|other| other.state == "open") {
+                open.push(match other.repo_path() {
+                    Some(path) if !path.eq_ignore_ascii_case(&own.repo_path) => {
+                        self.blocker_elsewhere(&path, other.number).await
+                    }
+                    _ => Blocker::here(other.number),
+                });
+            }
         }
         Ok(Blocker::each_once(open))
+    }
+
+    /// An issue of another repository: it is named only if everybody may read that.
+    async fn blocker_elsewhere(&self, path: &str, number: u64) -> Blocker {
+        match self.repo_at(path).await {
+            Ok(repo) if repo.is_public() => Blocker::elsewhere(format!("{path}#{number}")),
+            Ok(_) => Blocker::unnamed(),
+            Err(error) => {
+                tracing::debug!(%error, "the repository of a blocking issue cannot be read");
+                Blocker::unnamed()
+            }
+        }
     }
 }

@@ -37,6 +37,15 @@ pub(super) struct Repo {
     pub(super) clone_url: String,
     #[serde(default)]
     pub(super) archived: bool,
+    /// `true` also of an internal repository. Absent counts as `true`.
+    private: Option<bool>,
+}
+
+impl Repo {
+    /// Whether everybody may read it.
+    pub(super) fn is_public(&self) -> bool {
+        self.private == Some(false)
+    }
 }
 
 /// A label: an object, or on old servers its name alone.

@@ -4,7 +4,7 @@ use agentmine_domain::{ItemKind, ItemRef};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::api::Api;
+use super::api::{Api, PROJECT_TTL};
 use super::wire::{References, is_open};
 use crate::error::TrackerError;
 use crate::forge::{NamedRepo, blocked_by, closes, concerns_one};
@@ -26,6 +26,9 @@ struct Linked {
     references: References,
     /// `relates_to`, `blocks` or `is_blocked_by`; the latter two need a paid plan.
     link_type: String,
+    /// Whether only some people may read it.
+    #[serde(default)]
+    confidential: bool,
 }
 
 impl Api {
@@ -85,16 +88,33 @@ impl Api {
                 Err(error) if concerns_one(&error) => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let links = links.into_iter();
-            let links =
-                links.filter(|link| link.link_type == "is_blocked_by" && is_open(&link.state));
-            open.extend(
-                links.map(|link| match link.project_id.to_string() == own.repo_id {
-                    true => Blocker::here(link.iid),
-                    false => Blocker::elsewhere(link.references.full),
-                }),
-            );
+            let blocks = |link: &Linked| link.link_type == "is_blocked_by" && is_open(&link.state);
+            for link in links.into_iter().filter(blocks) {
+                open.push(self.linked_blocker(own, link).await);
+            }
         }
         Ok(Blocker::each_once(open))
+    }
+
+    /// An issue that blocks `own`: it is named only if everybody may read it who can read `own`.
+    async fn linked_blocker(&self, own: &ItemRef, link: Linked) -> Blocker {
+        let project = link.project_id.to_string();
+        if project == own.repo_id {
+            return match link.confidential {
+                true => Blocker::confidential(),
+                false => Blocker::here(link.iid),
+            };
+        }
+        if link.confidential {
+            return Blocker::unnamed();
+        }
+        match self.project(&project, PROJECT_TTL).await {
+            Ok(project) if project.shows_issues() => Blocker::elsewhere(link.references.full),
+            Ok(_) => Blocker::unnamed(),
+            Err(error) => {
+                tracing::debug!(%error, "the project of a blocking issue cannot be read");
+                Blocker::unnamed()
+            }
+        }
     }
 }

@@ -39,6 +39,18 @@ pub(super) struct Project {
     pub(super) archived: bool,
     /// The day on which it is to be deleted; it is read-only until then.
     pub(super) marked_for_deletion_on: Option<String>,
+    /// `public`, `internal` (for everybody who is signed in) or `private`. Absent counts as `private`.
+    visibility: Option<String>,
+    /// `private`: its issues are for its members alone, whatever its visibility is.
+    issues_access_level: Option<String>,
+}
+
+impl Project {
+    /// Whether everybody may read its issues.
+    pub(super) fn shows_issues(&self) -> bool {
+        let is_public = self.visibility.as_deref() == Some("public");
+        is_public && self.issues_access_level.as_deref() != Some("private")
+    }
 }
 
 /// An issue or a merge request.

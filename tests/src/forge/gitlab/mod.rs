@@ -218,7 +218,7 @@ fn below_item(
     place: Place<'_>,
     rest: &[&str],
 ) -> Answer {
-    let Some((repo, issue)) = place.find(state).filter(|(_, issue)| !issue.deleted) else {
+    let Some((_, issue)) = place.find(state).filter(|(_, issue)| !issue.deleted) else {
         return missing("");
     };
     match (ask.method.as_str(), rest) {
@@ -234,7 +234,7 @@ fn below_item(
         }
         ("GET", ["links"]) if place.kind == Kind::Issue => {
             let blockers = state.blockers(place.repo, place.number).into_iter();
-            let linked = blockers.map(|other| {
+            let linked = blockers.map(|(repo, other)| {
                 let mut linked = shapes::item(inner, repo, other);
                 linked["link_type"] = "is_blocked_by".into();
                 linked

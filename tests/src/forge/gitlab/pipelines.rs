@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::checks::CheckView;
+use super::super::checks::{CheckView, InvalidPipeline};
 use super::super::rest::{Answer, Ask};
 use super::super::shapes::time;
 use super::super::state::{Issue, Repo, State};
@@ -72,6 +72,20 @@ pub(super) fn dispatch(
             let found = pipeline(repo, sha, "x");
             Some(Answer::page(inner, ask, found.into_iter().collect()))
         }
+        ("GET", ["pipelines", id]) => {
+            let invalid = repo.invalid.iter().find(|it| it.id.to_string() == *id);
+            let found = invalid.map(|invalid| {
+                let mut value = of_invalid(repo, invalid, "x");
+                value["yaml_errors"] = invalid.errors.as_str().into();
+                Answer::ok(value)
+            });
+            Some(found.unwrap_or_else(|| missing("")))
+        }
+        ("GET", ["pipelines", id, "bridges" | "jobs"])
+            if repo.invalid.iter().any(|it| it.id.to_string() == *id) =>
+        {
+            Some(Answer::page(inner, ask, Vec::new()))
+        }
         ("GET", ["pipelines", id, list @ ("bridges" | "jobs")]) => Some(below(
             inner,
             ask,
@@ -116,6 +130,9 @@ fn bridges<'c>(checks: &[&'c CheckView]) -> Vec<(&'c str, Vec<&'c CheckView>)> {
 
 /// The pipeline of a commit, if it has one. Child pipelines are in no list.
 fn pipeline(repo: &Repo, commit: &str, reference: &str) -> Option<Value> {
+    if let Some(invalid) = repo.invalid.iter().find(|it| it.commit == commit) {
+        return Some(of_invalid(repo, invalid, reference));
+    }
     let checks = of_commit(repo, commit);
     let first = checks.first()?;
     let source = match reference {
@@ -127,6 +144,15 @@ fn pipeline(repo: &Repo, commit: &str, reference: &str) -> Option<Value> {
         "status": worst(&checks), "source": source,
         "created_at": time(first.at), "updated_at": time(first.at),
     }))
+}
+
+/// A pipeline without a job.
+fn of_invalid(repo: &Repo, invalid: &InvalidPipeline, reference: &str) -> Value {
+    json!({
+        "id": invalid.id, "iid": 1, "project_id": repo.id, "sha": invalid.commit, "ref": reference,
+        "status": "failed", "source": "push",
+        "created_at": time(invalid.at), "updated_at": time(invalid.at),
+    })
 }
 
 /// The newest pipeline of a merge request. As with some versions of GitLab, that for a merged result stays when the head

@@ -21,15 +21,21 @@ pub(in super::super) fn user_id(login: &str) -> u64 {
 pub(super) fn user(login: &str) -> Value {
     json!({
         "id": user_id(login), "username": login, "name": login, "state": "active", "locked": false,
-        "avatar_url": null,
+        "avatar_url": null, "bot": is_of_token(login),
     })
+}
+
+/// Whether it is the account of a project's or group's access token.
+fn is_of_token(login: &str) -> bool {
+    let begins = login.starts_with("project_") || login.starts_with("group_");
+    begins && login.contains("_bot")
 }
 
 pub(super) fn project(inner: &Inner, repo: &Repo) -> Value {
     let (namespace, name) = repo.full_name.rsplit_once('/').unwrap_or_default();
     json!({
         "id": repo.id, "name": name, "path": name, "path_with_namespace": repo.full_name,
-        "default_branch": repo.default_branch, "visibility": "private", "archived": repo.archived,
+        "default_branch": repo.default_branch, "visibility": if repo.public { "public" } else { "private" }, "archived": repo.archived,
         "namespace": { "id": 1, "full_path": namespace, "kind": "group" },
         "web_url": inner.html(&repo.full_name),
         "http_url_to_repo": inner.html(&format!("{}.git", repo.full_name)),
