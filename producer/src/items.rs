@@ -1,19 +1,111 @@
-//! What people did to the items of tasks in progress, and of those that wait for a worker, where a webhook points. A worker
-//! looks at its own item too, but less often.
+//! What people did to the items of tasks in progress, and of those that wait for a worker.
+//!
+//! Where a webhook points, all of them are looked at. Without one, a session looks at its own item, and a producer at those
+//! that wait for a worker: [`MOST_QUEUED`] in one pass, in turn. Tasks that wait for their turn are looked at by
+//! [`crate::scan`] and [`crate::waits`].
+//!
+//! Accepted: an assignment of the bot that ends before anybody has looked at the item is not noticed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use agentmine_domain::{PublicStatus, Task, TaskHome, TaskState, pause_label_reason};
+use agentmine_domain::{PublicStatus, Task, TaskHome, TaskNumber, TaskState, pause_label_reason};
 use agentmine_effects::Effects;
 use agentmine_runtime::config::{Labels, has_label};
 use agentmine_store::TaskFilter;
-use agentmine_trackers::{Item, Tracker, closed};
+use agentmine_trackers::{Item, Tracker, TrackerError, closed};
 use anyhow::Result;
+use futures::StreamExt as _;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
 
 /// The newest open tasks, among which are those that wait for a worker.
 const MOST_OPEN: u32 = 500;
+/// Items of tasks that wait for a worker that one pass looks at.
+const MOST_QUEUED: usize = 200;
+/// Items that are looked at at once.
+const AT_ONCE: usize = 8;
+/// People are obeyed within a minute.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Which items of tasks that wait for a worker one producer has looked at.
+#[derive(Default)]
+pub(crate) struct Queued {
+    /// The next pass begins below this number.
+    before: Option<TaskNumber>,
+}
+
+/// A pass in each lease and in [`EVERY`], until the process drains.
+pub(crate) async fn watch(
+    (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
+    draining: CancellationToken,
+) {
+    let lease = Duration::from_secs(deps.config.consumer.lease_seconds.max(1));
+    let mut passes = tokio::time::interval(lease.min(EVERY));
+    passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut queued = Queued::default();
+    while draining.run_until_cancelled(passes.tick()).await.is_some() {
+        // A pass is short and is not cancelled.
+        queued.look(&deps, &tracker).await;
+    }
+}
+
+impl Queued {
+    /// Looks at the items of tasks that wait for a worker. A tracker that does not answer ends the pass.
+    pub(crate) async fn look(&mut self, deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) {
+        let open = TaskFilter {
+            status: Some(PublicStatus::Open),
+            ..TaskFilter::default()
+        };
+        let mut tasks = match deps.store.tasks(&open).await {
+            Ok(tasks) => tasks,
+            Err(error) => {
+                tracing::debug!(%error, "the tasks that wait for a worker cannot be listed");
+                return;
+            }
+        };
+        tasks.retain(|task| {
+            let is_queued = task.state == TaskState::Queued && task.card.waits_for.is_none();
+            is_queued && task.home() == TaskHome::Item && tracker.serves(&task.item)
+        });
+        let looks = next(tasks, (self.before, MOST_QUEUED), |task| task.number);
+        let looks = looks.into_iter().map(async |task| {
+            let looked = one(deps, tracker, &task).await;
+            (task, looked)
+        });
+        let mut looks = futures::stream::iter(looks).buffered(AT_ONCE);
+        while let Some((task, looked)) = looks.next().await {
+            self.before = Some(task.number);
+            let Err(error) = looked else { continue };
+            let shown = format!("{error:#}");
+            tracing::debug!(task.id = %task.id, error = shown, "the item of a waiting task cannot be looked at");
+            if is_silent(&error) {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether the tracker would not answer about the next item either.
+fn is_silent(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref::<TrackerError>(),
+        Some(TrackerError::Unavailable { .. } | TrackerError::RateLimited { .. })
+    )
+}
+
+/// What a pass looks at, `most` out of `all`, newest first: what is below `before`, then the rest again from the top.
+pub(crate) fn next<T>(
+    all: Vec<T>,
+    (before, most): (Option<TaskNumber>, usize),
+    number: impl Fn(&T) -> TaskNumber,
+) -> Vec<T> {
+    let is_seen = |one: &T| before.is_some_and(|before| number(one) >= before);
+    let (seen, rest): (Vec<T>, Vec<T>) = all.into_iter().partition(is_seen);
+    rest.into_iter().chain(seen).take(most).collect()
+}
 
 /// Looks at the items of the tasks of one repository that are in progress, or wait. A fault is left to the next look.
 pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, path: &str) {
@@ -77,7 +169,7 @@ async fn one(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, task: &Task) -> Re
     Ok(())
 }
 
-/// Whether the bot is no longer assigned to an item. A session remembers that it was.
+/// Whether the bot is no longer assigned to an item. That it was is recorded when a look finds it so.
 async fn is_unassigned(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
@@ -90,7 +182,15 @@ async fn is_unassigned(
         deps.config.labels.clone(),
         task.clone(),
     );
-    Ok(effects.was_assigned().await? && !item.is_assigned_to(&tracker.login().await?))
+    let was_assigned = effects.was_assigned().await?;
+    if !was_assigned && item.assignees.is_empty() {
+        return Ok(false);
+    }
+    let is_assigned = item.is_assigned_to(&tracker.own_login().await?);
+    if is_assigned && !was_assigned {
+        effects.note_assignment().await?;
+    }
+    Ok(was_assigned && !is_assigned)
 }
 
 /// Whether an item has none of the fleet's labels any more. A round begins without one, and labels may be renamed in the
@@ -113,4 +213,24 @@ pub(crate) async fn resume_unlabelled(deps: &ProducerDeps, task: &Task, item: &I
         tracing::info!(task.id = %task.id, item = %task.item, "the pause label was removed; the task is queued");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_task_has_its_turn() {
+        let all: Vec<i64> = (1..=500).rev().collect();
+        let mut before = None;
+        let mut pass = || {
+            let numbers = next(all.clone(), (before, 200), |number| TaskNumber(*number));
+            before = numbers.last().map(|number| TaskNumber(*number));
+            (numbers[0], numbers[numbers.len() - 1])
+        };
+        assert_eq!(pass(), (500, 301));
+        assert_eq!(pass(), (300, 101));
+        assert_eq!(pass(), (100, 401));
+        assert_eq!(pass(), (400, 201));
+    }
 }

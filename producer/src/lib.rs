@@ -1,6 +1,7 @@
 //! The producer: scans trackers, records a task for each item that requests work, announces it on the
-//! queue when its repository has room for it, corrects items that are marked as worked on without a task, ends paused tasks whose
-//! item was closed, continues those whose credentials are accepted again, obeys commands in comments, keeps dashboards, and removes stale sandboxes
+//! queue when its repository has room for it, corrects items that are marked as worked on without a task, ends paused tasks, and
+//! those that wait for a worker, whose item was closed, continues those whose credentials are accepted again, obeys commands in
+//! comments, keeps dashboards, and removes stale sandboxes
 //! and what the store keeps no longer.
 //!
 //! Any number of producers may run. The row and its outbox entry are written in one transaction, and
@@ -70,6 +71,7 @@ pub async fn run(
     if mode == ProducerMode::Once {
         for tracker in &deps.trackers {
             paused::Paused::default().reconcile(&deps, tracker).await;
+            items::Queued::default().look(&deps, tracker).await;
             commands::look(&deps, tracker, None).await;
         }
         retention::remove_some(&deps).await;
@@ -90,6 +92,7 @@ pub async fn run(
         tokio::spawn(commands::watch(of(), draining.clone()));
         tokio::spawn(dashboards::watch(of(), draining.clone()));
         tokio::spawn(paused::watch(of(), draining.clone()));
+        tokio::spawn(items::watch(of(), draining.clone()));
         tokio::spawn(keep_admitting(of(), draining.clone()));
     }
     let scans = deps.trackers.iter();

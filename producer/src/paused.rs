@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
-use crate::items;
+use crate::items::{self, next};
 
 /// How many items one pass looks at. A later pass continues with the next ones.
 const MOST: usize = 200;
@@ -81,7 +81,7 @@ impl Paused {
             let mut still = tasks.iter().filter(|task| task.waits_for_credentials());
             still.any(|task| task.id == *id)
         });
-        let looks = next(tasks, self.before, |task| task.number);
+        let looks = next(tasks, (self.before, MOST), |task| task.number);
         let looks = looks.into_iter().map(async |task| {
             let looked = look(tracker, &task).await;
             (task, looked)
@@ -172,31 +172,4 @@ async fn look(tracker: &Arc<dyn Tracker>, task: &Task) -> Result<Item, TrackerEr
         return Err(archived);
     }
     Ok(item)
-}
-
-/// What a pass looks at, out of `all`, newest first: what is below `before`, then the rest again from the top.
-fn next<T>(all: Vec<T>, before: Option<TaskNumber>, number: impl Fn(&T) -> TaskNumber) -> Vec<T> {
-    let is_seen = |one: &T| before.is_some_and(|before| number(one) >= before);
-    let (seen, rest): (Vec<T>, Vec<T>) = all.into_iter().partition(is_seen);
-    rest.into_iter().chain(seen).take(MOST).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_paused_task_has_its_turn() {
-        let all: Vec<i64> = (1..=500).rev().collect();
-        let mut before = None;
-        let mut pass = || {
-            let numbers = next(all.clone(), before, |number| TaskNumber(*number));
-            before = numbers.last().map(|number| TaskNumber(*number));
-            (numbers[0], numbers[numbers.len() - 1])
-        };
-        assert_eq!(pass(), (500, 301));
-        assert_eq!(pass(), (300, 101));
-        assert_eq!(pass(), (100, 401));
-        assert_eq!(pass(), (400, 201));
-    }
 }
