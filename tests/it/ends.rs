@@ -8,14 +8,14 @@ use agentmine_tests::model::{Scenario, commit_and_push, say, shell};
 use serde_json::json;
 
 use crate::gate::Gate;
-use crate::rig::{REQUEST, Rig, solves_demo};
+use crate::rig::{REQUEST, Rig, on_both_forges, solves_demo};
 
 const DONE: TaskState = TaskState::Ended(EndState::Done);
 const FAILED: TaskState = TaskState::Ended(EndState::Failed);
 
 /// The tracker's API answers nothing but errors until [`Forge::heal`].
 fn take_tracker_away(rig: &Rig) {
-    let away = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    let away = ForgeFault::on("*", "/api/v").times(usize::MAX);
     rig.forge.inject(away.status(503));
 }
 
@@ -65,10 +65,8 @@ fn add_local_tracker(rig: &mut Rig) -> std::path::PathBuf {
 }
 
 /// Each report on the slow tracker takes longer than the whole test may.
-#[tokio::test]
-async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_another() {
+async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_another(mut rig: Rig) {
     const MANY: u64 = 12;
-    let mut rig = Rig::local(solves_demo()).await;
     for n in 0..MANY {
         let title = format!("greet.sh greets nobody ({n})");
         rig.forge
@@ -80,7 +78,7 @@ async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_anothe
     for task in rig.tasks().await {
         assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
     }
-    let away = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    let away = ForgeFault::on("*", "/api/v").times(usize::MAX);
     rig.forge.inject(away.delay(Duration::from_secs(25)));
     let consumer = rig.spawn("consumer", &[]);
     let begun = Instant::now();
@@ -100,10 +98,8 @@ async fn an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_anothe
 }
 
 /// Three ends that the tracker never takes are more than a sweep tries in a row.
-#[tokio::test]
-async fn ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported() {
+async fn ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported(mut rig: Rig) {
     const MANY: u64 = 9;
-    let mut rig = Rig::local(solves_demo()).await;
     rig.config["consumer"]["sweep_seconds"] = 1.into();
     let numbers: Vec<u64> = (0..MANY).map(|_| rig.label_issue()).collect();
     rig.produce().await;
@@ -112,7 +108,7 @@ async fn ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported() {
     }
     let (never, others) = numbers.split_at(3);
     for number in never {
-        let item = ForgeFault::on("*", &format!("/repos/octo/demo/issues/{number}"));
+        let item = ForgeFault::on("*", &format!("/issues/{number}"));
         rig.forge.inject(item.times(usize::MAX).status(503));
     }
     let consumer = rig.spawn("consumer", &[]);
@@ -126,14 +122,14 @@ async fn ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported() {
 }
 
 /// An operator replaces the token, and what was not reported meanwhile is reported then.
-#[tokio::test]
-async fn an_end_that_the_tracker_refused_for_an_expired_token_is_reported_with_the_next() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn an_end_that_the_tracker_refused_for_an_expired_token_is_reported_with_the_next(
+    mut rig: Rig,
+) {
     rig.config["consumer"]["sweep_seconds"] = 1.into();
     let number = rig.produce_issue().await;
     let task = rig.task().await;
     assert!(rig.store.request_stop(task.id, "enough").await.unwrap());
-    let expired = ForgeFault::on("*", "/repos/octo/demo/issues/");
+    let expired = ForgeFault::on("*", "/issues/");
     rig.forge.inject(expired.times(usize::MAX).status(401));
     let consumer = rig.spawn("consumer", &[]);
     consumer.wait_for("was not reported").await;
@@ -355,4 +351,10 @@ async fn a_short_failure_of_the_store_at_the_end_of_a_paused_session_costs_no_at
     consumer.terminate();
     let (_, log) = consumer.end().await;
     assert_eq!((tasks[0].state, tasks[0].attempt), (DONE, 1), "{log}");
+}
+
+on_both_forges! { solves_demo() =>
+    ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported,
+    an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_another,
+    an_end_that_the_tracker_refused_for_an_expired_token_is_reported_with_the_next,
 }

@@ -1,10 +1,13 @@
-//! A forge that limits the rate of writes: they are waited out and made once, and cost no attempt.
+//! A forge that limits the rate of writes, or fails before or after them: they are waited out or looked up, made once, and cost
+//! no attempt.
 
 use std::time::{Duration, Instant};
 
-use agentmine_tests::forge::{BOT, DEMO, Fault};
+use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN, Reaction, Write};
 
+use crate::item_faults::gitlab;
 use crate::rig::{Rig, assert_done_at_attempt, solves_demo};
+use crate::rounds::{counted, opened, rounds, script};
 
 /// The wait that the forge asks for.
 const WAIT: &str = "2";
@@ -68,7 +71,116 @@ async fn githubs_secondary_limit_of_writes_is_waited_out_and_nothing_is_doubled(
 
 #[tokio::test]
 async fn a_limit_of_writes_is_waited_out_and_nothing_is_doubled_on_gitlab() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    is_waited_out(gitlab().await, &ON_GITLAB, too_many).await;
+}
+
+/// A write is refused with a time, then fails before anything is done, then after.
+fn each_fails_thrice(rig: &Rig, writes: &[(&str, &str)]) {
+    for (method, pattern) in writes {
+        let on = || Fault::on(method, pattern);
+        rig.forge.inject(too_many(on()));
+        rig.forge.inject(on().status(502));
+        rig.forge.inject(on().done_but_status(502));
+    }
+}
+
+/// The writes of a command and of a round with its threads, and the removal of the branch, each fail thrice.
+async fn the_writes_of_a_round_happen_once(
+    rig: Rig,
+    writes: &[(&str, &str)],
+    removal: (&str, &str),
+) {
+    let (mut rig, pull) = opened(rig).await;
+    let number = pull.number;
+    rig.config["rounds"]["resolve_threads"] = true.into();
+    each_fails_thrice(&rig, writes);
+    rig.forge
+        .add_line_comment(DEMO, number, ("greet.sh", 1), "Rename it.");
+    rig.forge
+        .add_review_as(DEMO, number, HUMAN, "CHANGES_REQUESTED", "One thing.");
+    let command = rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+    counted(&mut rig, "begun", "requests").await;
+    rig.produce().await;
+    rig.consume().await;
+    assert_eq!(rig.forge.faults_left(), 0, "all of them were met");
+    let tasks = rounds(&rig).await;
+    assert_eq!(tasks.len(), 1);
+    assert_done_at_attempt(&tasks[0], 1);
+    let (thread, resolved) = rig.forge.line_threads(DEMO, number).remove(0);
+    let replies = thread.iter().filter(|(author, _)| author == BOT);
+    assert_eq!(replies.count(), 1, "{thread:?}");
+    assert!(resolved, "{thread:?}");
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+    let reacted = |it: &&Reaction| it.comment == command && it.login == BOT;
+    assert_eq!(rig.forge.reactions().iter().filter(reacted).count(), 1);
+
+    each_fails_thrice(&rig, &[removal]);
+    rig.forge.merge(DEMO, number);
+    rig.produce().await;
+    assert_eq!(rig.forge.faults_left(), 0, "all of them were met");
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), None);
+    let is_one = |it: &&Write| it.method == removal.0 && it.path.contains(&pull.head);
+    let writes = rig.forge.writes();
+    let removed = writes.iter().filter(is_one).filter(|it| it.status == 204);
+    assert_eq!(removed.count(), 1, "{writes:#?}");
+}
+
+#[tokio::test]
+async fn writes_of_a_round_that_fail_are_made_once_on_github() {
+    let writes = [
+        ("POST", "/comments/*/replies"),
+        ("POST", "/graphql*resolveReviewThread"),
+        ("POST", "/issues/*/labels$"),
+        ("DELETE", "/issues/*/labels/"),
+        ("POST", "/reactions"),
+    ];
+    let removal = ("DELETE", "/git/refs/heads/");
+    let rig = Rig::local(script()).await;
+    the_writes_of_a_round_happen_once(rig, &writes, removal).await;
+}
+
+#[tokio::test]
+async fn writes_of_a_round_that_fail_are_made_once_on_gitlab() {
+    let writes = [
+        ("POST", "/discussions/*/notes"),
+        ("PUT", "/discussions/"),
+        ("PUT", "/merge_requests/"),
+        ("POST", "/award_emoji"),
+    ];
+    let removal = ("DELETE", "/repository/branches/");
+    let mut rig = Rig::on_gitlab(script()).await;
     rig.config["command_executor"]["backend"] = "local".into();
-    is_waited_out(rig, &ON_GITLAB, too_many).await;
+    the_writes_of_a_round_happen_once(rig, &writes, removal).await;
+}
+
+/// The draft that is opened at the beginning, its result, and that it is ready.
+async fn the_writes_of_a_draft_happen_once(mut rig: Rig, writes: &[(&str, &str)]) {
+    rig.config["issue_to_mr_conversion"]["enabled"] = true.into();
+    each_fails_thrice(&rig, writes);
+    rig.produce_issue().await;
+    rig.consume().await;
+    assert_eq!(rig.forge.faults_left(), 0, "all of them were met");
+    assert_done_at_attempt(&rig.task().await, 1);
+    let pulls = rig.forge.pulls(DEMO);
+    let [pull] = pulls.as_slice() else {
+        panic!("{pulls:#?}");
+    };
+    assert!(pull.open && !pull.draft, "{pull:#?}");
+    assert!(pull.body.contains("now greets"), "{pull:#?}");
+}
+
+#[tokio::test]
+async fn writes_of_a_draft_that_fail_are_made_once_on_github() {
+    let writes = [
+        ("POST", "/pulls$"),
+        ("PATCH", "/pulls/"),
+        ("POST", "/graphql*markPullRequestReadyForReview"),
+    ];
+    the_writes_of_a_draft_happen_once(Rig::local(solves_demo()).await, &writes).await;
+}
+
+#[tokio::test]
+async fn writes_of_a_draft_that_fail_are_made_once_on_gitlab() {
+    let writes = [("POST", "/merge_requests$"), ("PUT", "/merge_requests/")];
+    the_writes_of_a_draft_happen_once(gitlab().await, &writes).await;
 }

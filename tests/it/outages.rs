@@ -7,7 +7,7 @@ use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
 use tokio::process::Command;
 
 use crate::gate::{Gate, Service};
-use crate::rig::{Process, REQUEST, Rig, binary, solves_demo};
+use crate::rig::{Process, REQUEST, Rig, binary, on_both_forges, solves_demo};
 
 async fn issues(rig: &Rig, count: usize) {
     for n in 0..count {
@@ -46,15 +46,13 @@ fn assert_done_at_first_attempt(tasks: &[Task], log: &str) {
     }
 }
 
-#[tokio::test]
-async fn a_task_outlives_an_outage_of_the_tracker() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn a_task_outlives_an_outage_of_the_tracker(mut rig: Rig) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     issues(&rig, 1).await;
     rig.model.hold_at(4);
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
-    let away = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    let away = ForgeFault::on("*", "/api/v").times(usize::MAX);
     rig.forge.inject(away.status(503));
     rig.model.release();
     wait_for_a_released_session(&rig).await;
@@ -67,9 +65,7 @@ async fn a_task_outlives_an_outage_of_the_tracker() {
 }
 
 /// The git host is away for longer than a request is repeated.
-#[tokio::test]
-async fn a_task_outlives_an_outage_of_the_git_host() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn a_task_outlives_an_outage_of_the_git_host(mut rig: Rig) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     issues(&rig, 1).await;
     let away = ForgeFault::on("GET", "/octo/demo.git/info/refs");
@@ -219,7 +215,7 @@ async fn thirty_tasks_outlive_an_hour_of_outages_in_fast_motion() {
     issues(&rig, TASKS).await;
     let consumer = rig.spawn("consumer", &[]);
     let producer = rig.spawn("producer", &[]);
-    let tracker = ForgeFault::on("*", "/api/v3/").times(usize::MAX);
+    let tracker = ForgeFault::on("*", "/api/v").times(usize::MAX);
     let git_host = ForgeFault::on("*", "/octo/demo.git/").times(usize::MAX);
     let mut round = 0;
     loop {
@@ -268,4 +264,9 @@ async fn thirty_tasks_outlive_an_hour_of_outages_in_fast_motion() {
         .filter(|it| it.end == Some(SessionEnd::Released))
         .count();
     assert!(released > 0, "no outage was noticed");
+}
+
+on_both_forges! { solves_demo() =>
+    a_task_outlives_an_outage_of_the_tracker,
+    a_task_outlives_an_outage_of_the_git_host,
 }

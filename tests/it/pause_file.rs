@@ -3,11 +3,9 @@
 use agentmine_domain::TaskState;
 use agentmine_tests::forge::DEMO;
 
-use crate::rig::{Rig, assert_done, binary, codes, solves_demo};
+use crate::rig::{Rig, assert_done, binary, codes, on_both_forges, solves_demo};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed(mut rig: Rig) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pause");
     rig.config["consumer"]["pause_file"] = file.to_str().unwrap().into();
@@ -45,4 +43,8 @@ async fn a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed() {
     consumer.terminate();
     let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
+}
+
+on_both_forges! { solves_demo() =>
+    a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed,
 }

@@ -3,7 +3,9 @@
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault as ForgeFault, HUMAN};
 
-use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
+use crate::rig::{
+    PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, on_both_forges, solves_demo,
+};
 
 const PROCESSING: &str = "coding agent processing";
 const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
@@ -13,9 +15,7 @@ fn issue(rig: &Rig, title: &str) -> u64 {
         .add_issue(DEMO, title, "It should greet.", &[REQUEST])
 }
 
-#[tokio::test]
-async fn closing_unlabelling_and_unassigning_end_the_session_and_publish_nothing() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn closing_unlabelling_and_unassigning_end_the_session_and_publish_nothing(mut rig: Rig) {
     rig.config["consumer"]["concurrency"] = 3.into();
     let numbers = ["closed", "unlabelled", "unassigned"].map(|title| issue(&rig, title));
     let [closed, unlabelled, unassigned] = numbers;
@@ -52,9 +52,7 @@ async fn closing_unlabelling_and_unassigning_end_the_session_and_publish_nothing
     assert!(consumer.end().await.0.success());
 }
 
-#[tokio::test]
-async fn work_that_was_withdrawn_while_it_was_queued_does_not_begin() {
-    let rig = Rig::local(solves_demo()).await;
+async fn work_that_was_withdrawn_while_it_was_queued_does_not_begin(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.produce().await;
     rig.forge.remove_label(DEMO, number, PROCESSING);
@@ -65,9 +63,7 @@ async fn work_that_was_withdrawn_while_it_was_queued_does_not_begin() {
 }
 
 /// The configuration is changed while a task is queued.
-#[tokio::test]
-async fn renaming_the_labels_does_not_stop_what_is_queued() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn renaming_the_labels_does_not_stop_what_is_queued(mut rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.produce().await;
     assert_eq!(rig.forge.labels(DEMO, number), [PROCESSING]);
@@ -81,9 +77,7 @@ async fn renaming_the_labels_does_not_stop_what_is_queued() {
     assert_eq!(rig.forge.labels(DEMO, number), ["robot done"]);
 }
 
-#[tokio::test]
-async fn an_item_that_the_forge_does_not_find_for_a_moment_is_waited_for() {
-    let rig = Rig::local(solves_demo()).await;
+async fn an_item_that_the_forge_does_not_find_for_a_moment_is_waited_for(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.produce().await;
     let unseen = ForgeFault::on("GET", &format!("/issues/{number}")).times(2);
@@ -96,9 +90,7 @@ async fn an_item_that_the_forge_does_not_find_for_a_moment_is_waited_for() {
     assert!(consumer.end().await.0.success());
 }
 
-#[tokio::test]
-async fn a_paused_item_that_is_labelled_again_is_queued_again() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_paused_item_that_is_labelled_again_is_queued_again(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.produce().await;
     rig.model.hold_at(2);
@@ -124,9 +116,7 @@ async fn a_paused_item_that_is_labelled_again_is_queued_again() {
 }
 
 /// Also after the label was put on once more, before any scan: a closed item is not scanned.
-#[tokio::test]
-async fn a_paused_task_ends_when_its_item_is_closed() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_paused_task_ends_when_its_item_is_closed(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     let other = issue(&rig, "greet.sh is silent");
     rig.produce().await;
@@ -160,9 +150,7 @@ async fn a_paused_task_ends_when_its_item_is_closed() {
     assert!(consumer.end().await.0.success());
 }
 
-#[tokio::test]
-async fn a_stopped_item_that_is_labelled_again_is_a_new_task() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_stopped_item_that_is_labelled_again_is_a_new_task(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.produce().await;
     let task = rig.task().await;
@@ -181,9 +169,7 @@ async fn a_stopped_item_that_is_labelled_again_is_a_new_task() {
     assert!(consumer.end().await.0.success());
 }
 
-#[tokio::test]
-async fn a_running_item_that_is_labelled_again_runs_once_more_afterwards() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_running_item_that_is_labelled_again_runs_once_more_afterwards(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.produce().await;
     rig.model.hold_at(2);
@@ -224,9 +210,7 @@ fn task_prompt(rig: &Rig) -> String {
     content.as_str().unwrap().to_owned()
 }
 
-#[tokio::test]
-async fn the_discussion_so_far_reaches_the_model() {
-    let rig = Rig::local(solves_demo()).await;
+async fn the_discussion_so_far_reaches_the_model(rig: Rig) {
     let number = issue(&rig, "greet.sh greets nobody");
     rig.forge.set_permission(DEMO, "stranger", "write");
     rig.forge
@@ -252,9 +236,7 @@ async fn the_discussion_so_far_reaches_the_model() {
 }
 
 /// The second worker does not read the comments again: the conversation has them.
-#[tokio::test]
-async fn what_was_hidden_in_comments_is_reported_after_a_takeover() {
-    let rig = Rig::local(solves_demo()).await;
+async fn what_was_hidden_in_comments_is_reported_after_a_takeover(rig: Rig) {
     let (title, text) = ("greet.sh greets nobody", "It should <!-- one --> greet.");
     let number = rig.forge.add_issue(DEMO, title, text, &[REQUEST]);
     rig.forge.set_permission(DEMO, "stranger", "write");
@@ -303,9 +285,7 @@ async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
     assert_eq!(prompt.matches("\n> ").count(), 3, "{prompt}");
 }
 
-#[tokio::test]
-async fn a_labelled_pull_request_gets_one_text_that_closes_nothing() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_labelled_pull_request_gets_one_text_that_closes_nothing(rig: Rig) {
     let number = rig.produce_pull_request().await;
     rig.consume().await;
     let comments = rig.forge.comments(DEMO, number);
@@ -319,9 +299,7 @@ async fn a_labelled_pull_request_gets_one_text_that_closes_nothing() {
 }
 
 /// The database was restored from a backup, or its rows were deleted. Two producers see it at the same time.
-#[tokio::test]
-async fn an_item_that_is_worked_on_without_a_task_is_put_right() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn an_item_that_is_worked_on_without_a_task_is_put_right(mut rig: Rig) {
     let (forgotten, live) = (issue(&rig, "forgotten"), issue(&rig, "live"));
     let by_hand = rig
         .forge
@@ -357,4 +335,19 @@ async fn an_item_that_is_worked_on_without_a_task_is_put_right() {
         producer.terminate();
         assert!(producer.end().await.0.success());
     }
+}
+
+on_both_forges! { solves_demo() =>
+    closing_unlabelling_and_unassigning_end_the_session_and_publish_nothing,
+    work_that_was_withdrawn_while_it_was_queued_does_not_begin,
+    renaming_the_labels_does_not_stop_what_is_queued,
+    an_item_that_the_forge_does_not_find_for_a_moment_is_waited_for,
+    a_paused_item_that_is_labelled_again_is_queued_again,
+    a_paused_task_ends_when_its_item_is_closed,
+    a_stopped_item_that_is_labelled_again_is_a_new_task,
+    a_running_item_that_is_labelled_again_runs_once_more_afterwards,
+    the_discussion_so_far_reaches_the_model,
+    what_was_hidden_in_comments_is_reported_after_a_takeover,
+    a_labelled_pull_request_gets_one_text_that_closes_nothing,
+    an_item_that_is_worked_on_without_a_task_is_put_right,
 }

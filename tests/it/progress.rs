@@ -1,7 +1,7 @@
 //! The progress comment while a session works, on both forges.
 
 use agentmine_domain::TaskState;
-use agentmine_tests::forge::{BOT, CommentView, DEMO, HUMAN};
+use agentmine_tests::forge::{BOT, CommentView, DEMO, HUMAN, Write};
 use agentmine_trackers::FLEET_MARKER;
 
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
@@ -85,6 +85,59 @@ async fn one_comment_shows_the_progress_and_is_edited_rarely_on_gitlab() {
     shows(gitlab().await, "merge request").await;
 }
 
+/// The sum of what the sessions cost, as people read it.
+async fn recorded(rig: &Rig) -> String {
+    let sessions = rig.sessions().await;
+    let micros: u64 = sessions.iter().map(|it| it.usage.cost_micros).sum();
+    let cents = (micros + 5_000) / 10_000;
+    assert!(cents > 100, "{cents}");
+    format!("${}.{:02}", cents / 100, cents % 100)
+}
+
+/// The model has prices: the comment and the result name the cost that is recorded, at each moment.
+async fn names_the_recorded_cost(mut rig: Rig) {
+    rig.config["consumer"]["progress_seconds"] = 1.into();
+    for (key, price) in [
+        ("input_price", 311),
+        ("cached_input_price", 97),
+        ("output_price", 1777),
+    ] {
+        rig.config["model"][key] = price.into();
+    }
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(3);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let first = recorded(&rig).await;
+    wait_for(&rig, number, &format!(", {first}.")).await;
+    rig.model.release();
+    assert_done(&rig.wait_ended(1).await[0]);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    let all = recorded(&rig).await;
+    assert_ne!(all, first);
+    let pull = rig.forge.pulls(DEMO).remove(0);
+    assert!(
+        pull.body.contains(&format!(", {all}.</sub>")),
+        "{all}: {}",
+        pull.body
+    );
+    // A person who asks gets the same figure.
+    rig.forge.say(DEMO, number, HUMAN, "/agentmine status");
+    rig.produce().await;
+    wait_for(&rig, number, &format!(", {all}.")).await;
+}
+
+#[tokio::test]
+async fn the_cost_in_the_comment_and_the_pull_request_is_that_which_is_recorded_on_github() {
+    names_the_recorded_cost(github().await).await;
+}
+
+#[tokio::test]
+async fn the_cost_in_the_comment_and_the_merge_request_is_that_which_is_recorded_on_gitlab() {
+    names_the_recorded_cost(gitlab().await).await;
+}
+
 /// Killed before and after an edit, and before and after the comment was created.
 async fn survives_kills(mut rig: Rig) {
     rig.config["consumer"]["progress_seconds"] = 1.into();
@@ -132,6 +185,48 @@ async fn a_worker_killed_around_an_edit_leaves_one_comment_on_github() {
 #[tokio::test]
 async fn a_worker_killed_around_an_edit_leaves_one_comment_on_gitlab() {
     survives_kills(gitlab().await).await;
+}
+
+/// Killed before and after the removal of a second comment, as two writers leave it who were first at the same time.
+async fn removes_a_second_comment(mut rig: Rig) {
+    rig.config["consumer"]["max_attempts"] = 6.into();
+    let number = rig.produce_issue().await;
+    rig.killed_at("consumer", &["tracker.comment_create.after"])
+        .await;
+    let first = comment(&rig, number).unwrap();
+    rig.forge.say(DEMO, number, BOT, &first.body);
+    let ours = || {
+        let comments = rig.forge.comments(DEMO, number).into_iter();
+        comments.filter(|it| it.author == BOT).count()
+    };
+    for (point, left) in [("before", 2), ("after", 1)] {
+        let point = format!("tracker.comment_delete.{point}");
+        rig.killed_at("consumer", &[&point]).await;
+        assert_eq!(ours(), left, "{point}");
+    }
+    let consumer = rig.spawn("consumer", &[]);
+    assert_done_at_attempt(&rig.wait_ended(1).await[0], 4);
+    consumer.terminate();
+    assert!(consumer.end().await.0.success());
+    let end = comment(&rig, number).unwrap();
+    assert_eq!(end.id, first.id, "the first one stays");
+    assert!(end.body.contains("with the measured results"), "{end:?}");
+    let is_removal = |it: &Write| {
+        let of_comment = it.path.contains("/comments/") || it.path.contains("/notes/");
+        it.method == "DELETE" && of_comment && it.status == 204
+    };
+    let writes = rig.forge.writes();
+    assert_eq!(writes.iter().filter(|it| is_removal(it)).count(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_killed_around_the_removal_of_a_second_comment_leaves_one_on_github() {
+    removes_a_second_comment(github().await).await;
+}
+
+#[tokio::test]
+async fn a_worker_killed_around_the_removal_of_a_second_comment_leaves_one_on_gitlab() {
+    removes_a_second_comment(gitlab().await).await;
 }
 
 /// A pause is reported, and so is its end.

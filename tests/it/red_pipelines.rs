@@ -1,4 +1,5 @@
-//! Pipelines of GitLab whose jobs are not among those of the head: child pipelines, and pipelines for merged results.
+//! Pipelines of GitLab whose jobs are not among those of the head: child pipelines, pipelines for merged results, and
+//! pipelines without a job.
 
 use agentmine_tests::forge::DEMO;
 
@@ -69,4 +70,32 @@ async fn a_job_on_the_merged_result_is_a_check_of_the_head_that_was_merged() {
         .iter()
         .any(|it| it.body.contains("failed in the same way"));
     assert!(!ended, "that of the former head counts: {comments:#?}");
+}
+
+/// The configuration of its pipeline is invalid, so no job says what is wrong: the round is for what GitLab says of it. The
+/// same failure after the round ends the rounds.
+#[tokio::test]
+async fn a_pipeline_that_fails_without_a_job_is_what_a_round_is_for_and_the_same_again_ends_them() {
+    let (mut rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let errors = "jobs:lint config contains unknown keys: scrpt";
+    rig.forge
+        .add_invalid_pipeline(DEMO, &head(&rig, &pull), errors);
+    counted(&mut rig, "begun", "checks").await;
+    rig.consume().await;
+    assert_done(&rounds(&rig).await[0]);
+    let prompt = newest_prompt(&rig);
+    for part in ["`pipeline`", "its configuration is invalid", errors] {
+        assert!(prompt.contains(part), "{part} is not in {prompt}");
+    }
+
+    rig.forge
+        .add_invalid_pipeline(DEMO, &head(&rig, &pull), errors);
+    counted(&mut rig, "ended", "same_failure").await;
+    assert_eq!(rounds(&rig).await.len(), 1);
+    let comments = rig.forge.comments(DEMO, pull.number);
+    let ended = comments
+        .iter()
+        .find(|it| it.body.contains("no further work"));
+    let ended = &ended.expect("the end is reported").body;
+    assert!(ended.contains("pipeline"), "{ended}");
 }

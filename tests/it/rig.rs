@@ -45,6 +45,26 @@ pub(crate) fn assert_done_at_attempt(task: &Task, attempt: u32) {
     assert_eq!(state, (done, attempt), "{:?}", task.reason);
 }
 
+/// Tests that tell each of these stories, which take a [`Rig`] with the script, on both forges.
+macro_rules! on_both_forges {
+    ($script:expr => $($story:ident),* $(,)?) => {
+        $(mod $story {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_github() {
+                super::$story(Rig::local($script).await).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn on_gitlab() {
+                super::$story(Rig::local_gitlab($script).await).await;
+            }
+        })*
+    };
+}
+pub(crate) use on_both_forges;
+
 /// Everything that a fleet needs, except its processes.
 pub(crate) struct Rig {
     pub(crate) forge: Forge,
@@ -145,6 +165,13 @@ impl Rig {
     /// The same with the local jail instead of Docker.
     pub(crate) async fn local(script: impl Into<Script>) -> Self {
         let mut rig = Self::new(script).await;
+        rig.config["command_executor"]["backend"] = "local".into();
+        rig
+    }
+
+    /// The same on GitLab.
+    pub(crate) async fn local_gitlab(script: impl Into<Script>) -> Self {
+        let mut rig = Self::on_gitlab(script).await;
         rig.config["command_executor"]["backend"] = "local".into();
         rig
     }

@@ -7,7 +7,7 @@ use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Fault, Scenario, commit_and_push, edit_replace, say, shell};
 
 use crate::endpoint::{free_address, get};
-use crate::rig::{REQUEST, Rig, assert_done, binary, containers, solves_demo};
+use crate::rig::{REQUEST, Rig, assert_done, binary, containers, on_both_forges, solves_demo};
 
 #[tokio::test]
 async fn issue_becomes_pull_request() {
@@ -77,9 +77,7 @@ async fn issue_becomes_pull_request() {
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn a_second_scan_of_the_same_label_creates_no_second_task() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_second_scan_of_the_same_label_creates_no_second_task(rig: Rig) {
     let number = rig.produce_issue().await;
     // As seen by a scan that began before the label changed.
     rig.produce().await;
@@ -352,9 +350,7 @@ async fn uncommitted_work_is_committed_and_pushed_by_the_worker() {
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
 }
 
-#[tokio::test]
-async fn a_labelled_pull_request_is_worked_on_in_its_branch() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_labelled_pull_request_is_worked_on_in_its_branch(rig: Rig) {
     rig.forge.commit(DEMO, "feature", "main", |dir| {
         std::fs::write(dir.join("more.txt"), "more\n").unwrap()
     });
@@ -387,9 +383,7 @@ async fn a_labelled_pull_request_is_worked_on_in_its_branch() {
     );
 }
 
-#[tokio::test]
-async fn a_task_is_stopped_and_paused_on_request() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_task_is_stopped_and_paused_on_request(rig: Rig) {
     let number = rig.produce_issue().await;
     rig.model.hold_at(2);
     let consumer = rig.spawn("consumer", &[]);
@@ -416,9 +410,7 @@ async fn a_task_is_stopped_and_paused_on_request() {
     assert!(consumer.end().await.0.success());
 }
 
-#[tokio::test]
-async fn tasks_are_found_and_done_while_the_broker_is_down() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn tasks_are_found_and_done_while_the_broker_is_down(mut rig: Rig) {
     // Nothing listens on the discard port.
     rig.config["queue"]["url"] = "amqp://guest:guest@127.0.0.1:9/%2f".into();
     rig.label_issue();
@@ -507,4 +499,11 @@ async fn a_resumed_session_shows_its_own_usage_beside_that_of_its_task() {
     let after = format!("after    session {} of worker ", sessions[0].id);
     assert!(first.contains(&after), "{first}");
     assert!(!first.contains("before   "), "{first}");
+}
+
+on_both_forges! { solves_demo() =>
+    a_second_scan_of_the_same_label_creates_no_second_task,
+    a_labelled_pull_request_is_worked_on_in_its_branch,
+    a_task_is_stopped_and_paused_on_request,
+    tasks_are_found_and_done_while_the_broker_is_down,
 }
