@@ -9,12 +9,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
-use crate::process::OwnChildren;
+use crate::process::{Family, OwnChildren};
 use crate::state::State;
 
 /// The hidden ref of the last snapshot.
 pub(crate) const SNAPSHOT_REF: &str = "refs/agentmine/snapshot";
-const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// Time limit of one process. What a caller does with several has a limit of its own.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 const QUIET: &[&str] = &[
     "-c",
     "core.hooksPath=/dev/null",
@@ -167,7 +168,8 @@ impl Git {
         )
     }
 
-    /// Its exit code, its output and its stderr, trimmed.
+    /// Its exit code, its output and its stderr, trimmed. If this is dropped, git ends with what it has started: a
+    /// filter of the repository's may never end by itself.
     pub(crate) async fn attempt<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
@@ -186,8 +188,10 @@ impl Git {
             .stderr(Stdio::piped());
         let child = command.spawn().context("git")?;
         let _awaited = self.own.awaits(&child);
+        let family = Family::of(&child);
         let output = tokio::time::timeout(TIME_LIMIT, child.wait_with_output()).await;
-        let output = output.context("git did not finish in time")??;
+        let output = output.with_context(|| too_slow(TIME_LIMIT))??;
+        family.ended();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
         Ok((
             output.status.code(),
@@ -209,6 +213,12 @@ impl Git {
         let (code, stdout, _) = self.attempt(args).await?;
         Ok((code == Some(0)).then_some(stdout))
     }
+}
+
+/// What is said of git that was killed after `limit`.
+pub(crate) fn too_slow(limit: Duration) -> String {
+    let limit = limit.as_secs_f32();
+    format!("git did not finish within {limit} s (does a filter of the repository wait?)")
 }
 
 #[cfg(test)]

@@ -103,14 +103,42 @@ impl OwnChildren {
     }
 }
 
+/// The group of a process, which is killed with all descendants when this is dropped before [`Family::ended`].
+#[derive(Debug)]
+pub(crate) struct Family(Option<i32>);
+
+impl Family {
+    /// The child must have been started as the leader of its own group.
+    pub(crate) fn of(child: &Child) -> Self {
+        Self(child.id().map(u32::cast_signed))
+    }
+
+    /// The process has ended, so its number may be another one's.
+    pub(crate) fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            kill_family(leader);
+        }
+    }
+}
+
+fn kill_family(leader: i32) {
+    let descendants = descendants(leader);
+    signal_group(leader, libc::SIGKILL);
+    for process in descendants {
+        process.signal(libc::SIGKILL);
+    }
+}
+
 impl Leader {
     /// Kills the group and all descendants that left the group.
     pub(crate) fn kill(&self) {
-        let descendants = descendants(self.pid);
-        signal_group(self.pid, libc::SIGKILL);
-        for process in descendants {
-            process.signal(libc::SIGKILL);
-        }
+        kill_family(self.pid);
     }
 
     /// Sends SIGTERM to the group.

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::git::{Git, SNAPSHOT_REF};
 use crate::reply::{finish, reply};
+use crate::snapshot::INDEX;
 use crate::state::State;
 
 pub(crate) async fn run(
@@ -107,8 +108,10 @@ fn prerequisites(bundle: &[u8]) -> Vec<String> {
 
 /// Replaces the files with those of the snapshot. Ignored files stay.
 async fn restore_files(git: &Git, commit: &str) -> Result<()> {
-    let ours = git.folder.join("agentmine-index");
-    let _ = std::fs::remove_file(&ours);
+    let ours = git.folder.join(INDEX);
+    for file in [INDEX, &format!("{INDEX}.lock")] {
+        let _ = std::fs::remove_file(git.folder.join(file));
+    }
     if git.folder.join("index").exists() {
         std::fs::copy(git.folder.join("index"), &ours).context("copying the index")?;
     }

@@ -14,16 +14,21 @@
 //! records the call's result, so that a worker that dies at any point loses no file whose change was recorded.
 //! Nothing is synchronised to the sandbox's disk: what has to survive the sandbox is in the worker's store. An
 //! answer that was lost is given again: a request that names another snapshot than the last one goes to git.
+//!
+//! Git may never finish, since it starts what the repository's settings name (a clean filter that waits). The
+//! snapshot is then given up after a time limit and git is killed with what it started; the next one gets less
+//! time, until one succeeds.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use agentmine_guest::mux::MuxStream;
 use agentmine_guest::protocol::{MAX_LEFT_OUT, SnapshotDone};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use tokio::io::AsyncWriteExt as _;
 
-use crate::git::{Git, Head, SNAPSHOT_REF};
+use crate::git::{Git, Head, SNAPSHOT_REF, too_slow};
 use crate::home;
 use crate::known::{self, Repository, Settings, commit_alone};
 use crate::reply::{finish, reply};
@@ -33,11 +38,26 @@ use crate::state::{LastSnapshot, SnapshotMemory, State};
 mod tests;
 
 /// The guest's own index, in the git folder.
-const INDEX: &str = "agentmine-index";
+pub(crate) const INDEX: &str = "agentmine-index";
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
 /// Maximum length of a name of a file that was omitted, in characters.
 const MAX_NAME: usize = 200;
+/// Time limit of a snapshot. With learning after the one before, it must end before the worker gives up.
+const LIMIT: Limits = Limits {
+    first: Duration::from_secs(120),
+    again: Duration::from_secs(5),
+};
+/// Time limit of learning the project after a snapshot.
+const LEARNING: Duration = Duration::from_secs(60);
+
+/// Time limits of snapshots.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    first: Duration,
+    /// After one that was not finished.
+    again: Duration,
+}
 
 pub(crate) async fn run(
     mut stream: MuxStream,
@@ -46,7 +66,8 @@ pub(crate) async fn run(
     state: &State,
 ) -> io::Result<()> {
     let mut memory = state.snapshots.lock().await;
-    let (taken, lesson) = match take(since, max_bundle, state, &mut memory).await {
+    let taken = take_in_time(since, max_bundle, state, &mut memory, LIMIT).await;
+    let (taken, lesson) = match taken {
         Ok(taken) => taken,
         Err(err) => {
             reply::<SnapshotDone>(&mut stream, Err(err)).await?;
@@ -67,7 +88,8 @@ pub(crate) async fn run(
     let sent = sent.await;
     // The worker does not wait for this, but the next snapshot does.
     if let Some(lesson) = lesson {
-        learn(lesson, max_bundle, state, &mut memory).await;
+        let learning = learn(lesson, max_bundle, state, &mut memory);
+        let _ = tokio::time::timeout(LEARNING, learning).await;
     }
     sent
 }
@@ -93,6 +115,23 @@ impl Taken {
             left_out: left_out.map(|path| name(path.as_ref())).collect(),
         }
     }
+}
+
+async fn take_in_time(
+    since: Option<String>,
+    max_bundle: u64,
+    state: &State,
+    memory: &mut SnapshotMemory,
+    limits: Limits,
+) -> Result<(Taken, Option<Lesson>)> {
+    let limit = if memory.was_too_slow {
+        limits.again
+    } else {
+        limits.first
+    };
+    let taken = tokio::time::timeout(limit, take(since, max_bundle, state, memory)).await;
+    memory.was_too_slow = taken.is_err();
+    taken.unwrap_or_else(|_| bail!(too_slow(limit)))
 }
 
 /// A snapshot, and what is to be learned after it.
@@ -300,6 +339,10 @@ async fn prepare_index(
     memory: &mut SnapshotMemory,
 ) -> Result<Index> {
     let ours = git.folder.join(INDEX);
+    // Nobody else uses this index and this ref, so their locks are of a git that was killed.
+    for ours in [INDEX, SNAPSHOT_REF] {
+        let _ = std::fs::remove_file(git.folder.join(format!("{ours}.lock")));
+    }
     let theirs = git.folder.join("index");
     let theirs = ordinary_file(&theirs);
     let seen = theirs

@@ -51,6 +51,8 @@ pub(crate) struct SnapshotMemory {
     pub(crate) settings: Option<Settings>,
     /// The project at the last snapshot, if the guest is certain of it.
     pub(crate) known: Option<Project>,
+    /// The last snapshot was given up, because git did not finish.
+    pub(crate) was_too_slow: bool,
 }
 
 /// A snapshot as it was taken.

@@ -81,9 +81,10 @@ impl Bench {
     /// Takes a snapshot, and compares it with what git alone makes of the files.
     async fn snapshot(&mut self) -> Taken {
         let mut memory = self.state.snapshots.lock().await;
-        let (taken, lesson) = take(self.last.clone(), ROOM, &self.state, &mut memory)
-            .await
-            .unwrap();
+        let (taken, lesson) =
+            take_in_time(self.last.clone(), ROOM, &self.state, &mut memory, LIMIT)
+                .await
+                .unwrap();
         if let Some(lesson) = lesson {
             self.with_git += 1;
             learn(lesson, ROOM, &self.state, &mut memory).await;
@@ -486,4 +487,48 @@ async fn a_snapshot_that_is_gone_is_not_remembered() {
     let taken = bench.snapshot().await;
     let parents = format!("git rev-parse {}^@", taken.commit);
     assert_eq!(bench.shell(&parents), bench.shell("git rev-parse HEAD"));
+}
+
+/// A filter of the repository's is a program of anybody's: it may wait for ever.
+#[tokio::test]
+async fn a_filter_that_never_ends_costs_a_snapshot_and_no_more() {
+    let mut bench = Bench::learned().await;
+    bench.write(".gitattributes", "*.txt filter=slow\n");
+    bench.shell("git config filter.slow.clean 'echo $$ > ../filter; exec sleep 1000'");
+    bench.write("a.txt", "x\n");
+    let limits = |first, again| Limits {
+        first: Duration::from_millis(first),
+        again: Duration::from_millis(again),
+    };
+    let refused = async |limits, limit: &str| {
+        let mut memory = bench.state.snapshots.lock().await;
+        let since = bench.last.clone();
+        let taken = take_in_time(since, ROOM, &bench.state, &mut memory, limits).await;
+        let reason = taken.err().unwrap().to_string();
+        assert!(reason.contains(&format!("within {limit} s")), "{reason}");
+        let filter = std::fs::read_to_string(bench.state.root.join("filter")).unwrap();
+        let filter: i32 = filter.trim().parse().unwrap();
+        until_gone(filter).await;
+    };
+    refused(limits(2000, 60_000), "2").await;
+    refused(limits(60_000, 1500), "1.5").await;
+    // What the killed git had locked is free again.
+    bench.shell("touch .git/agentmine-index.lock && git config filter.slow.clean cat");
+    let taken = bench.snapshot().await;
+    assert_eq!(
+        bench.shell(&format!("git show {}:a.txt", taken.commit)),
+        "x"
+    );
+    assert!(!bench.state.snapshots.lock().await.was_too_slow);
+}
+
+/// Killed, that is, if nobody has reaped it yet.
+async fn until_gone(pid: i32) {
+    let is_there = || {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        state.is_ok_and(|line| !line.contains(") Z "))
+    };
+    while is_there() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
