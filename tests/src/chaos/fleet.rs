@@ -360,6 +360,12 @@ impl Fleet {
     }
 }
 
+/// The files that the model edits, and a part of each edit, free of quotes.
+pub(super) const EDITS: [(&str, &str); 2] = [
+    ("greet.sh", "${1:-world}"),
+    ("NOTES.md", "It greets the person named."),
+];
+
 /// Eight turns of a third of a second each, with two pushes: long enough to be interrupted anywhere.
 fn scenario() -> Scenario {
     let replies = [

@@ -23,7 +23,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::Backend;
 use crate::fleet::sandbox;
-use crate::step::machine;
 use crate::tree::{container_time, sandboxes_time, time_of};
 
 const OUTPUT: usize = 100_000_000;
@@ -54,16 +53,12 @@ struct Taken {
 }
 
 pub(crate) async fn run(backend: Backend, rounds: u32, pushes: u32) -> anyhow::Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{}\n", machine())?;
     let sandbox = sandbox(backend).await?;
     let served = Arc::clone(&sandbox);
     let measured = tokio::spawn(async move { measure(backend, &served, rounds, pushes).await });
     let measured = measured.await;
     sandbox.remove().await?;
-    measured??;
-    writeln!(out, "\n{}", machine())?;
-    Ok(())
+    measured?
 }
 
 async fn measure(

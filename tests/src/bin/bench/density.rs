@@ -22,7 +22,7 @@ use crate::Backend;
 use crate::cycle::Act;
 use crate::fleet::{Database, Fleet};
 use crate::memory::{delete_queues, end, memory_of, service, start_consumer, write_config};
-use crate::step::{machine, write_files};
+use crate::step::write_files;
 use crate::tree::time_of;
 
 /// Files of the repository.
@@ -71,7 +71,6 @@ pub(crate) async fn run(
     ensure!(all_done || !publish, "{done} of {tasks} tasks are done");
     let each = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(tasks);
     let mut out = std::io::stdout();
-    writeln!(out, "{}", machine())?;
     writeln!(
         out,
         "{tasks} tasks of 10 steps, {slots} slots: {:.1} s, {:.0} a minute, {done} of them done; goal: 300 a minute",

@@ -13,6 +13,7 @@ mod editor;
 mod editors;
 mod fleet;
 mod git;
+mod machine;
 mod mcp;
 mod memory;
 mod peers;
@@ -30,6 +31,7 @@ mod timed;
 mod tree;
 mod verify;
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use agentmine_runtime::tls;
@@ -266,7 +268,20 @@ enum Backend {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     tls::install_default_provider();
-    match Args::parse().bench {
+    let bench = Args::parse().bench;
+    // A part of another benchmark, which reads its output.
+    if matches!(bench, Bench::ScanProcess { .. }) {
+        return measure(bench).await;
+    }
+    let mut out = std::io::stdout();
+    writeln!(out, "{}\n", machine::line())?;
+    measure(bench).await?;
+    writeln!(out, "\nat the end: {}", machine::load())?;
+    Ok(())
+}
+
+async fn measure(bench: Bench) -> anyhow::Result<()> {
+    match bench {
         Bench::Loop { steps, postgres } => steps::run(steps, postgres.as_deref()).await,
         Bench::Step {
             on,

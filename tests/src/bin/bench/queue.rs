@@ -27,7 +27,6 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::fleet::Database;
-use crate::step::machine;
 use crate::table::Samples;
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -65,7 +64,6 @@ pub(crate) async fn run(
     ended: &[u32],
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    writeln!(out, "{}\n", machine())?;
     let heads = [
         "enqueued/s",
         "ended/s",
@@ -96,8 +94,7 @@ pub(crate) async fn run(
     }
     writeln!(
         out,
-        "\ndatabase: time in statements a task; commits and messages: a task\n{}",
-        machine()
+        "\ndatabase: time in statements a task; commits and messages: a task"
     )?;
     Ok(())
 }

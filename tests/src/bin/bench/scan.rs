@@ -25,7 +25,6 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use url::Url;
 
-use crate::step::machine;
 use goals::Goals;
 
 /// The variable with the token of the measured process.
@@ -68,7 +67,6 @@ fn names(repositories: u64) -> Vec<String> {
 /// Measures both forges.
 pub(crate) async fn run(size: Size) -> Result<()> {
     let mut out = std::io::stdout();
-    writeln!(out, "{}\n", machine())?;
     let mut goals = Goals::of(size.repositories, size.changes);
     writeln!(
         out,

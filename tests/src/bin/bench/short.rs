@@ -8,7 +8,7 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, ensure};
 
-use crate::step::machine;
+use crate::machine::PROFILE;
 use crate::{Backend, command, editor, step, steps};
 
 /// Lines of a build profile, a name and a ratio.
@@ -17,10 +17,9 @@ const RECORDED: &str = include_str!("ratios.txt");
 const WORSE: f64 = 1.5;
 /// How often something that is too high is measured.
 const TRIES: usize = 4;
-const PROFILE: &str = match cfg!(debug_assertions) {
-    true => "debug",
-    false => "release",
-};
+
+/// Files of the project, and steps: a step that costs in proportion to the tree shows in the second.
+const STEPS: [(u32, u32); 2] = [(100, 60), (10_000, 40)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
@@ -40,8 +39,15 @@ impl Part {
             Self::Command => command::table(Backend::Local, 100).await?,
             Self::Editor => editor::table(Backend::Local, 300).await?,
             Self::Step => {
-                let ratio = step::one(Backend::Local, 100, 60).await?;
-                return Ok(vec![("a step of the cycle, in the jail".to_owned(), ratio)]);
+                let mut ratios = Vec::new();
+                for (files, steps) in STEPS {
+                    let ratio = step::one(Backend::Local, files, steps).await?;
+                    ratios.push((
+                        format!("a step of the cycle, in the jail, {files} files"),
+                        ratio,
+                    ));
+                }
+                return Ok(ratios);
             }
         };
         Ok(table.ratios())
@@ -68,7 +74,6 @@ pub(crate) async fn record() -> anyhow::Result<()> {
 
 /// Fails if a ratio is above what is allowed each time.
 pub(crate) async fn check() -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{}", machine())?;
     let recorded = recorded()?;
     let mut worse = Vec::new();
     for part in PARTS {
@@ -132,4 +137,27 @@ fn recorded() -> anyhow::Result<BTreeMap<String, f64>> {
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_got_worse_by_half_is_found_and_what_is_not_recorded_refused() {
+        let ratios = |all: &[(&str, f64)]| -> BTreeMap<String, f64> {
+            all.iter()
+                .map(|(name, ratio)| ((*name).to_owned(), *ratio))
+                .collect()
+        };
+        let before = ratios(&[("step", 2.0), ("view", 1.0), ("gone", 9.0)]);
+        let now = ratios(&[("step", 3.01), ("view", 1.5)]);
+        assert_eq!(
+            too_high(&now, &before).unwrap(),
+            ["step: 3.01x, recorded 2.00x"]
+        );
+        let unknown = too_high(&ratios(&[("start", 1.0)]), &before).unwrap_err();
+        assert!(unknown.to_string().contains("start"), "{unknown}");
+        assert!(!recorded().unwrap().is_empty());
+    }
 }

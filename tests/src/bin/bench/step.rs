@@ -26,6 +26,7 @@ use crate::count::{Counter, Counts};
 use crate::cycle::{Act, KINDS};
 use crate::editor::echo;
 use crate::fleet::{Fleet, executor, sandbox, work};
+use crate::machine;
 use crate::steps::store_alone;
 use crate::table::{Samples, Table};
 use crate::tree::{container_time, pids_of, sandboxes_time, time_of};
@@ -52,7 +53,6 @@ pub(crate) async fn run(
     steps: u32,
     most: Option<f64>,
 ) -> anyhow::Result<()> {
-    writeln!(std::io::stdout(), "{}\n", machine())?;
     let mut exceeded = Vec::new();
     for &files in files {
         let ratio = one(backend, files, steps).await?;
@@ -208,7 +208,7 @@ fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::
     writeln!(
         std::io::stdout(),
         "CPU a step: {sum:.2} ms (worker, store and forge {worker:.2} ms, sandbox {inside:.2} ms); {}\n",
-        machine()
+        machine::load()
     )?;
     Ok(all.median().as_secs_f64() / least.median().as_secs_f64())
 }
@@ -218,23 +218,6 @@ fn place(backend: Backend) -> &'static str {
         Backend::Docker => "Docker",
         Backend::Local => "the jail",
     }
-}
-
-/// The machine, and how busy it is.
-pub(crate) fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpus = read("/proc/cpuinfo");
-    let model = cpus
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"));
-    let model = model
-        .unwrap_or_default()
-        .trim_start_matches(['\t', ' ', ':']);
-    let count = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = read("/proc/sys/kernel/osrelease");
-    let load = read("/proc/loadavg");
-    let load = load.split(' ').next().unwrap_or_default();
-    format!("{count} x {model}, Linux {}, load {load}", kernel.trim())
 }
 
 /// A project of so many files, a hundred in a folder.

@@ -3,7 +3,6 @@
 //! The agent has committed and pushed its work, and the model takes a while (`--reply`) to say so. The floor is creating and starting a container (or a jail) and cloning
 //! into it with nothing else, which a fresh clone in a fresh sandbox costs at least. The two take turns.
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,6 @@ use tokio::time::timeout;
 use crate::Backend;
 use crate::fleet::{Fleet, executor};
 use crate::plain;
-use crate::step::machine;
 use crate::table::{Samples, Table};
 
 /// Time limit for one task.
@@ -83,7 +81,6 @@ pub(crate) async fn run(
         &floor,
     );
     table.print("under 250 ms")?;
-    writeln!(std::io::stdout(), "{}\n", machine())?;
     Ok(())
 }
 

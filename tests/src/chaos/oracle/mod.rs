@@ -1,6 +1,7 @@
 //! What must be true once a fleet has settled. The forge's own record of writes and the sandboxes on the engine
 //! are asked; the fleet's rows only say which tasks there were.
 
+mod files;
 mod journal;
 mod left;
 mod queues;
@@ -178,6 +179,9 @@ pub(super) async fn judge(
     }
     for task in &tasks {
         journal::judge(fleet, task, &mut outcome.findings).await?;
+        let acts = expected.acts.get(&task.item.number);
+        let acts = acts.map_or(&[][..], Vec::as_slice);
+        files::judge(fleet, task, acts, &mut outcome.findings).await?;
     }
     for (_, reason) in fleet.model.refused() {
         let refused = format!("a strict model API refuses the conversation: {reason}");

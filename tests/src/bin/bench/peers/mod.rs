@@ -23,7 +23,7 @@ pub(crate) use agents::Agent;
 use self::agents::Place;
 use self::server::ModelServer;
 use self::task::{Look, Ran, git};
-use crate::step::{machine, write_files};
+use crate::step::write_files;
 use crate::table::Samples;
 
 /// Files of the repository.
@@ -62,7 +62,6 @@ pub(crate) struct Size {
 
 pub(crate) async fn run(size: &Size) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    writeln!(out, "{}\n", machine())?;
     let head = [
         "step median",
         "of least",
@@ -88,10 +87,8 @@ pub(crate) async fn run(size: &Size) -> anyhow::Result<()> {
     }
     writeln!(
         out,
-        "\n{} steps a task; tasks a minute with {} at once; {}\n",
-        size.steps,
-        size.at_once,
-        machine()
+        "\n{} steps a task; tasks a minute with {} at once\n",
+        size.steps, size.at_once
     )?;
     Ok(())
 }
