@@ -56,7 +56,7 @@ async fn run(
                 .note(&format!("set-up: time limit reached before `{line}`"))
                 .await;
         }
-        let done = workspace.shell(line, left, 16 * 1024).await?;
+        let done = workspace.set_up(line, left, 16 * 1024).await?;
         let note = if done.exit_code == 0 {
             format!("set-up: `{line}` took {} ms", done.duration.as_millis())
         } else {

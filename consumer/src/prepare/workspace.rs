@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_gateway::{Gateway, GatewayConfig, Mirrors};
 use agentmine_sandbox::{
-    Backend, Command, CommandResult, Sandbox, SandboxSpec, trust, with_presets,
+    Backend, Command, CommandOutput, CommandResult, Sandbox, SandboxSpec, trust, with_presets,
 };
 
 use super::traffic::Traffic;
@@ -18,6 +18,8 @@ use crate::error::WorkspaceError;
 pub(crate) const PROJECT: &str = "/workspace/project";
 /// Time limit for one git command of the worker; large repositories take long.
 const GIT_TIMEOUT: Duration = Duration::from_secs(1800);
+/// How many refused requests to one host end a command. npm never ends by itself if its registry is refused.
+const MOST_REFUSALS: u64 = 1000;
 /// Maximum size in bytes of the output of one git command of the worker.
 const GIT_OUTPUT: usize = 256 * 1024;
 
@@ -100,6 +102,36 @@ impl Workspace {
     ) -> Result<CommandResult, WorkspaceError> {
         self.run(shell_line(line), PROJECT, timeout, max_output)
             .await
+    }
+
+    /// Runs a command of the project's set-up. It is ended early if it requests a host that is refused over and over.
+    pub(crate) async fn set_up(
+        &self,
+        line: &str,
+        timeout: Duration,
+        max_output: usize,
+    ) -> Result<CommandResult, WorkspaceError> {
+        let begun = Instant::now();
+        tokio::select! {
+            biased;
+            done = self.shell(line, timeout, max_output) => done,
+            reason = self.refused_for_ever() => {
+                Ok(CommandResult {
+                    exit_code: 137,
+                    stdout: CommandOutput::default(),
+                    stderr: reason.into_bytes().into(),
+                    timed_out: false,
+                    duration: begun.elapsed(),
+                })
+            }
+        }
+    }
+
+    /// Waits until a host that is refused was requested over and over after the call, and returns the reason for which
+    /// the command that does so is ended.
+    pub(crate) async fn refused_for_ever(&self) -> String {
+        let refused = self.gateway.refused_often(MOST_REFUSALS).await;
+        format!("ended after {MOST_REFUSALS} refused requests: {refused}")
     }
 
     /// Runs a check of the project: a shell command whose result is evidence.

@@ -318,9 +318,13 @@ impl FleetTools<'_> {
     ) -> Result<(ToolResult, Files), SessionError> {
         match (route, &self.command) {
             (Route::Command, Some(command)) => {
-                let result = command
-                    .execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor)
-                    .await?;
+                let executed =
+                    command.execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor);
+                let result = tokio::select! {
+                    biased;
+                    done = executed => done?,
+                    reason = self.workspace.refused_for_ever() => failed("network_refused", &reason),
+                };
                 Ok((result, Files::MaybeChanged))
             }
             (Route::Editor(command), _) => {

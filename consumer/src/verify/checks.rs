@@ -356,7 +356,7 @@ impl<'a> CheckRunner<'a> {
         checked.setup_failures.clear();
         for line in &self.prepared.project.setup {
             let left = SETUP_TIMEOUT.saturating_sub(begun.elapsed());
-            let done = match fresh.shell(line, left, capture).await {
+            let done = match fresh.set_up(line, left, capture).await {
                 Ok(done) => done,
                 Err(error) => return Ended::by(line, Stage::SetUp, error),
             };

@@ -74,6 +74,8 @@ pub(crate) struct Ledger {
     state: Mutex<State>,
     /// Notified of each push that upstream accepted.
     accepted: Notify,
+    /// Notified of each web request that was refused.
+    refused: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -213,6 +215,25 @@ impl Ledger {
             port,
             refused: Some(printable(reason)),
         });
+        self.refused.notify_waiters();
+    }
+
+    /// Waits until web requests to one host were refused so many times after the call, and returns its entry's line.
+    pub(crate) async fn refused_often(&self, times: u64) -> String {
+        let before = self.state().web.clone();
+        let since = |web: &Web, count: u64| count - before.get(web).copied().unwrap_or_default();
+        loop {
+            let mut next = std::pin::pin!(self.refused.notified());
+            next.as_mut().enable();
+            let often = |(web, count): (&Web, &u64)| {
+                let is_often = web.refused.is_some() && since(web, *count) >= times;
+                is_often.then(|| web.line())
+            };
+            if let Some(line) = self.state().web.iter().find_map(often) {
+                return line;
+            }
+            next.await;
+        }
     }
 }
 
@@ -344,6 +365,26 @@ mod tests {
         assert_eq!(news.len(), 5, "{news:?}");
         ledger.web_blocked("x", 443, BlockedBy::Host, "no");
         assert!(ledger.news().is_empty(), "it is not new");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_is_refused_over_and_over_is_noticed() {
+        let ledger = Ledger::default();
+        let refuse = |host, times| {
+            (0..times).for_each(|_| ledger.web_blocked(host, 443, BlockedBy::Host, "no"));
+        };
+        refuse("before", 9);
+        let mut often = Box::pin(ledger.refused_often(3));
+        let before = futures::poll!(often.as_mut());
+        assert!(before.is_pending(), "what was before does not count");
+        (0..9).for_each(|_| ledger.web_allowed("fine", 443, AllowedBy::Listed));
+        refuse("before", 2);
+        refuse("other", 2);
+        let rarely = futures::poll!(often.as_mut());
+        assert!(rarely.is_pending(), "none three times");
+        refuse("other", 1);
+        let line = "web requests to other:443 were refused: no";
+        assert_eq!(often.await, line);
     }
 
     #[test]

@@ -156,6 +156,12 @@ impl Gateway {
         self.inner.ledger.news()
     }
 
+    /// Waits until web requests to one host were refused so many times after the call, and returns a line that says
+    /// which host, and why.
+    pub async fn refused_often(&self, times: u64) -> String {
+        self.inner.ledger.refused_often(times).await
+    }
+
     /// How many pushes [`Self::events`] had no room for.
     #[must_use]
     pub fn dropped_events(&self) -> u64 {
