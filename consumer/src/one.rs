@@ -8,6 +8,7 @@ use agentmine_store::StoreError;
 
 use crate::claim::slot::Claiming;
 use crate::presence::Presence;
+use crate::record::secret::hide_operator_secrets;
 use crate::session;
 use crate::session::deps::ConsumerDeps;
 use crate::sweep::end_leases_of_the_dead;
@@ -31,7 +32,7 @@ pub async fn run_one(
     stop: Shutdown,
 ) -> Result<RunOne, StoreError> {
     crate::metrics::describe();
-    crate::keep_operator_secrets(&deps.config);
+    hide_operator_secrets(&deps.config);
     let presence = Presence::announce(&deps.config);
     end_leases_of_the_dead(&deps, &presence).await;
     let worker = presence.worker(0);

@@ -7,7 +7,7 @@ use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::{WarmPool, WarmSettings};
 use tokio::task::JoinHandle;
 
-use crate::ConsumerMode;
+use crate::mode::ConsumerMode;
 use crate::session::deps::ConsumerDeps;
 
 /// The running work of keeping them.

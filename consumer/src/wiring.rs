@@ -11,8 +11,10 @@ use agentmine_runtime::{healthcheck, logging, metrics, tls, trace};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::mode::ConsumerMode;
 use crate::run::servers;
-use crate::{ConsumerDeps, ConsumerMode, run};
+use crate::session::deps::ConsumerDeps;
+use crate::slots::run;
 
 /// Claims tasks and works on them.
 #[derive(Debug, Parser)]

@@ -13,8 +13,9 @@ use agentmine_store::StoreError;
 use uuid::Uuid;
 
 use super::claimed::Claimed;
+use crate::mode::ConsumerMode;
+use crate::session;
 use crate::session::deps::ConsumerDeps;
-use crate::{ConsumerMode, session};
 
 /// How long to wait for a message before polling the rows.
 const WAIT: Duration = Duration::from_secs(5);

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use agentmine_agent::Project;
 
-use super::SETUP_TIMEOUT;
 use super::workspace::{Workspace, output_tail};
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
+/// Time limit for all set-up commands together.
+pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Time limit for one look at the working tree.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum size in bytes of the list of changed files.

@@ -6,17 +6,17 @@ pub(crate) mod clone;
 mod discussion;
 pub(crate) mod draft;
 mod image;
-mod install;
+pub(crate) mod install;
 pub(crate) mod memory;
 mod naming;
 mod project;
 mod round;
 mod servers_file;
 pub(crate) mod traffic;
+mod upstream;
 pub(crate) mod workspace;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentmine_agent::{Project, Resumed, Solution, Start};
 use agentmine_domain::Lease;
@@ -28,7 +28,7 @@ use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
-use agentmine_trackers::{GitSource, Item};
+use agentmine_trackers::Item;
 use async_trait::async_trait;
 
 use crate::error::SessionError;
@@ -43,10 +43,8 @@ pub(crate) use memory::memory;
 pub(crate) use naming::name_branch;
 pub(crate) use round::{RoundWork, round};
 use servers_file::{Base, repository_file};
+use upstream::upstream;
 use workspace::Workspace;
-
-/// Time limit for all set-up commands together.
-pub(crate) const SETUP_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// A sandbox that is ready for the agent.
 pub(crate) struct Prepared {
@@ -254,24 +252,6 @@ async fn image_of(
             ctx.note(&note).await?;
             Ok(None)
         }
-    }
-}
-
-/// The gateway's upstream for a tracker's git source.
-fn upstream(source: GitSource) -> Upstream {
-    match source {
-        GitSource::Http {
-            url,
-            user,
-            password,
-            authority,
-        } => Upstream::Http {
-            url,
-            user,
-            password,
-            authority,
-        },
-        GitSource::Path(path) => Upstream::Path(path),
     }
 }
 

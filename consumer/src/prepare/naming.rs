@@ -18,7 +18,7 @@ use agentmine_store::NamedBranch;
 use agentmine_trackers::{Item, TrackerError};
 use tokio::time::timeout;
 
-use super::upstream;
+use super::upstream::upstream;
 use crate::error::SessionError;
 use crate::record::redacting_model::RedactingModel;
 use crate::record::trace::{self, TracedModel};

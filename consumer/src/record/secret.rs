@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use agentmine_mcp::config::{Transport, load};
-use agentmine_runtime::config::{Config, Secret};
+use agentmine_runtime::config::{Config, Secret, warn_of_open_file};
+use agentmine_runtime::redact;
 use url::Url;
 
 /// Parts of names, separated by `_` or `-`, that mark the value as secret.
@@ -46,6 +47,15 @@ pub fn operator_secrets(config: &Config) -> Vec<Secret> {
     servers
         .flat_map(|server| secrets(&server.transport))
         .collect()
+}
+
+/// Hides the secrets of the operator's MCP file wherever this process redacts, and warns if others can read the file.
+pub(crate) fn hide_operator_secrets(config: &Config) {
+    let secrets = operator_secrets(config);
+    if let Some(file) = &config.mcp.config_file {
+        warn_of_open_file(file, &secrets);
+    }
+    redact::hide(secrets);
 }
 
 /// All secrets of an entry, longest first, because one may be part of another.

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::deps::ConsumerDeps;
-use super::progress::ProgressGate;
+use super::gate::ProgressGate;
 use crate::claim::claimed::Claimed;
 use crate::claim::freeze::Freezer;
 use crate::claim::heartbeat::{Heartbeat, Rhythm};

@@ -8,8 +8,9 @@ pub(crate) mod cause;
 pub(crate) mod close;
 pub(crate) mod context;
 pub(crate) mod deps;
+mod gate;
 mod outage;
-pub(crate) mod progress;
+mod progress;
 mod verdict;
 pub(crate) mod withdrawal;
 

@@ -9,31 +9,12 @@ use std::time::Duration;
 use agentmine_domain::{ItemKind, TaskState};
 use agentmine_effects::{EffectError, may_be_of_comments, working_comment};
 use chrono::Utc;
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::context::SessionContext;
 
 /// A tracker that takes longer for one edit gets the next one.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// Whether the comment is still that of a session at work. The lock is held during an edit.
-#[derive(Debug, Default)]
-pub(crate) struct ProgressGate(Mutex<Gate>);
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Gate {
-    #[default]
-    Open,
-    Closed,
-}
-
-impl ProgressGate {
-    /// From here on the comment is not edited any more.
-    pub(crate) async fn close(&self) {
-        *self.0.lock().await = Gate::Closed;
-    }
-}
 
 /// Edits the comment again and again, until the session ends or reports.
 pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
@@ -47,10 +28,9 @@ pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
         .await
         .is_some()
     {
-        let gate = ctx.progress.0.lock().await;
-        if *gate == Gate::Closed {
+        let Some(_open) = ctx.progress.while_open().await else {
             return;
-        }
+        };
         match tokio::time::timeout(LIMIT, edit(ctx, &mut shown)).await {
             Ok(Ok(())) => {}
             Ok(Err(EffectError::Tracker(error))) if may_be_of_comments(&error) => {

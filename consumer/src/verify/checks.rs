@@ -24,9 +24,10 @@ use tokio::time::timeout;
 
 use super::web::web;
 use crate::error::{SessionError, WorkspaceError};
+use crate::prepare::Prepared;
 use crate::prepare::clone::{CloneOf, StartCloned, check_out};
+use crate::prepare::install::SETUP_TIMEOUT;
 use crate::prepare::workspace::Workspace;
-use crate::prepare::{Prepared, SETUP_TIMEOUT};
 use crate::record::journal::millis;
 use crate::record::redact::{Outputs, Redactor};
 use crate::session::context::SessionContext;
