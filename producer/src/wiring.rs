@@ -13,7 +13,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::deps::ProducerDeps;
-use crate::{ProducerMode, run};
+use crate::loops::{ProducerMode, run};
 
 /// Scans trackers and enqueues tasks.
 #[derive(Debug, Parser)]

@@ -11,10 +11,13 @@
 //! GitHub has no reactions to reviews: a command in one is acknowledged in the progress comment.
 
 mod obey;
+mod place;
+mod seen;
+mod trigger;
 mod words;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::{Addressed, ItemKind, ItemRef, PublicStatus, RepositoryKey, Task};
@@ -23,108 +26,25 @@ use agentmine_store::TaskFilter;
 use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::Result;
 use futures::future::join_all;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
 use obey::Given;
-pub(crate) use obey::{Begin, announce_and_label, begin_again, is_of_command};
+pub(crate) use obey::{Begin, announce_and_label, begin_again};
+use place::{NEWEST, Place, number_of};
+use seen::Due;
+pub use seen::SeenCommands;
+pub(crate) use trigger::is_of_command;
 
 /// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories.
 const EVERY: Duration = Duration::from_secs(15);
-/// The least time between two looks at another one, so that a person is obeyed within a minute.
-const QUIET: Duration = Duration::from_secs(44);
 /// So few repositories are all looked at so often.
 const FEW: usize = 20;
 /// Repositories that are checked at once.
 const AT_ONCE: usize = 8;
-/// Tasks that may be over and are still commanded.
-const NEWEST: u32 = 100;
 /// Waiting tasks whose repositories are checked for them alone.
 const MOST_OPEN: u32 = 500;
-/// Comments that are known to need nothing more. Past it, all are forgotten and looked up again.
-const MOST_SETTLED: usize = 20_000;
-
-/// Which commands this process has settled, and when it looked where.
-#[derive(Debug, Default)]
-pub struct SeenCommands(Mutex<Seen>);
-
-#[derive(Debug, Default)]
-struct Seen {
-    settled: HashSet<String>,
-    looked: HashMap<RepositoryKey, Instant>,
-}
-
-impl SeenCommands {
-    fn is_settled(&self, comment: &str) -> bool {
-        self.lock().settled.contains(comment)
-    }
-
-    fn settle(&self, comment: String) {
-        let mut seen = self.lock();
-        if seen.settled.len() >= MOST_SETTLED {
-            seen.settled.clear();
-        }
-        seen.settled.insert(comment);
-    }
-
-    /// Whether a place is to be checked now; then it is not due again for a while.
-    fn due(&self, place: &Place) -> Due {
-        let mut seen = self.lock();
-        let key = place.item.repository();
-        let due = match seen.looked.get(&key) {
-            None => Due::First,
-            Some(last) if place.live || last.elapsed() >= QUIET => Due::Again,
-            Some(_) => return Due::Later,
-        };
-        seen.looked.insert(key, Instant::now());
-        due
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A repository that commands may be written in.
-#[derive(Debug)]
-struct Place {
-    /// One of its items.
-    item: ItemRef,
-    /// Whether it is checked in each interval.
-    live: bool,
-    /// The numbers of the pull requests that tasks opened, or are for.
-    pulls: BTreeSet<u64>,
-}
-
-impl Place {
-    fn of(item: ItemRef) -> Self {
-        Self {
-            item,
-            live: false,
-            pulls: BTreeSet::new(),
-        }
-    }
-
-    fn pulls(&self) -> Vec<ItemRef> {
-        let pull = |number: &u64| ItemRef {
-            kind: ItemKind::PullRequest,
-            number: *number,
-            ..self.item.clone()
-        };
-        self.pulls.iter().map(pull).collect()
-    }
-}
-
-/// Whether a place is to be checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
-    /// It was not looked at before.
-    First,
-    Again,
-    Later,
-}
-
 /// Looks for commands again and again, until the process drains.
 pub(crate) async fn watch(
     (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
@@ -257,11 +177,6 @@ async fn pull_of(deps: &ProducerDeps, task: &Task) -> Result<Option<u64>> {
 /// The number of the pull request that a task opened with its result.
 fn opened_by(task: &Task) -> Option<u64> {
     number_of(task.pull_request_url.as_ref()?)
-}
-
-/// The number of the pull request at an address. The repository in it may have another name now.
-fn number_of(url: &str) -> Option<u64> {
-    url.rsplit('/').next()?.parse().ok()
 }
 
 async fn in_repository(

@@ -13,18 +13,13 @@ use agentmine_trackers::{Admission, Comment, Tracker};
 use anyhow::Result;
 use chrono::TimeDelta;
 
-use super::{NEWEST, number_of, words};
+use super::place::{NEWEST, number_of};
+use super::trigger::TRIGGER;
+use super::words;
 use crate::capacity;
 use crate::deps::ProducerDeps;
 use crate::rounds;
 
-/// With this begins the trigger of a task that a command asked for; the id of the comment follows.
-const TRIGGER: &str = "command-";
-
-/// Whether a command began a task with this trigger.
-pub(crate) fn is_of_command(trigger: &str) -> bool {
-    trigger.starts_with(TRIGGER)
-}
 /// By how much the clocks of the database and of a tracker may differ.
 const SKEW: TimeDelta = TimeDelta::seconds(5);
 

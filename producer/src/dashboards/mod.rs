@@ -3,33 +3,33 @@
 //! Any number of producers look; the one that holds the record of a dashboard reads and writes its issue, and obeys the ticks
 //! on it.
 
+mod places;
+mod seen;
 mod ticks;
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentmine_domain::{
-    EndState, ItemKind, ItemRef, PublicStatus, RepositoryKey, RepositoryRef, Task, TaskState,
-    TrackerKind,
-};
+use agentmine_domain::{EndState, ItemKind, ItemRef, Task, TaskState};
 use agentmine_effects::{
     DashboardEntry, DashboardIssue, DashboardRewrite, DashboardState, DashboardView, EffectError,
     dashboard_text, is_final,
 };
 use agentmine_store::why::known_reasons;
-use agentmine_store::{Held, StoreError, TaskFilter};
 use agentmine_trackers::{Tracker, TrackerError};
 use anyhow::Result;
 use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
-use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
-use ticks::{Obeying, SettledTicks, Ticks};
+use places::{Place, places};
+pub use seen::SeenDashboards;
+use seen::SettledTicks;
+use ticks::{Obeying, Ticks};
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_secs(30);
@@ -39,34 +39,10 @@ const SOON: Duration = Duration::from_secs(2);
 const REFUSED: Duration = Duration::from_secs(3600);
 /// Repositories that are checked at once.
 const AT_ONCE: usize = 8;
-/// Tasks that wait, of all repositories.
-const MOST_OPEN: u32 = 500;
-/// The newest tasks, among which are those that ended lately.
-const NEWEST: u32 = 100;
-/// Waiting tasks that are next in turn, however old they are.
-const IN_TURN: u32 = 40;
 /// For so long a task is shown that ended.
 const ENDED: TimeDelta = TimeDelta::days(7);
 /// Tasks of a repository that ended and are shown.
 const MOST_ENDED: usize = 10;
-
-/// What this process has seen of dashboards.
-#[derive(Debug, Default)]
-pub struct SeenDashboards {
-    seen: Mutex<Seen>,
-    /// Notified of each path in `Seen::hinted`.
-    hint: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
-    faults: HashSet<RepositoryKey>,
-    /// Until when none is opened, since the tracker refused it: looking for one reads the whole list of issues.
-    refused: HashMap<RepositoryKey, Instant>,
-    ticks: HashMap<RepositoryKey, SettledTicks>,
-    /// The paths of repositories that a webhook named while their dashboards were held, by the hosts of their trackers.
-    hinted: HashMap<(TrackerKind, String), HashSet<String>>,
-}
 
 /// What a look found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,54 +50,6 @@ enum Looked {
     Whole,
     /// Another look holds a dashboard. It may have read the issue before a tick.
     Held,
-}
-
-impl SeenDashboards {
-    /// Whether a fault of a repository is a new one.
-    fn fails(&self, repository: RepositoryKey) -> bool {
-        self.lock().faults.insert(repository)
-    }
-
-    fn works(&self, repository: &RepositoryKey) {
-        self.lock().faults.remove(repository);
-    }
-
-    /// Whether the tracker refused to open one a short time ago.
-    fn is_refused(&self, repository: &RepositoryKey) -> bool {
-        let until = self.lock().refused.get(repository).copied();
-        until.is_some_and(|until| until > Instant::now())
-    }
-
-    fn look_soon(&self, tracker: &dyn Tracker, path: &str) {
-        let mut seen = self.lock();
-        seen.hinted
-            .entry(server(tracker))
-            .or_default()
-            .insert(path.to_owned());
-        drop(seen);
-        self.hint.notify_waiters();
-    }
-
-    /// Takes the paths that are to be checked soon.
-    fn take_hinted(&self, tracker: &dyn Tracker) -> HashSet<String> {
-        self.lock()
-            .hinted
-            .remove(&server(tracker))
-            .unwrap_or_default()
-    }
-
-    fn has_hinted(&self, tracker: &dyn Tracker) -> bool {
-        self.lock().hinted.contains_key(&server(tracker))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What identifies one tracker.
-fn server(tracker: &dyn Tracker) -> (TrackerKind, String) {
-    (tracker.kind(), tracker.host().to_owned())
 }
 
 /// Looks at the dashboards of a tracker again and again, until the process drains.
@@ -150,14 +78,7 @@ pub(crate) async fn watch(
 }
 
 async fn hinted(deps: &ProducerDeps, tracker: &dyn Tracker) {
-    loop {
-        // Made before the look: what is noted after it is heard. An interrupted wait leaves its paths there.
-        let more = deps.dashboards.hint.notified();
-        if deps.dashboards.has_hinted(tracker) {
-            break;
-        }
-        more.await;
-    }
+    deps.dashboards.until_hinted(tracker).await;
     tokio::time::sleep(SOON).await;
 }
 
@@ -211,116 +132,6 @@ async fn look_at(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: Option<&
     all
 }
 
-/// A repository with a dashboard, and what is to be shown there.
-struct Place {
-    repository: RepositoryRef,
-    tasks: Vec<Task>,
-    /// How many wait for their turn, those among `tasks` included.
-    waiting: usize,
-    held: Vec<Held>,
-}
-
-impl Place {
-    fn of(item: &ItemRef) -> Self {
-        Self {
-            repository: RepositoryRef {
-                tracker: item.tracker,
-                host: item.host.clone(),
-                repo_id: item.repo_id.clone(),
-                repo_path: item.repo_path.clone(),
-            },
-            tasks: Vec::new(),
-            waiting: 0,
-            held: Vec::new(),
-        }
-    }
-
-    fn key(&self) -> RepositoryKey {
-        RepositoryKey {
-            tracker: self.repository.tracker,
-            host: self.repository.host.clone(),
-            repo_id: self.repository.repo_id.clone(),
-        }
-    }
-}
-
-/// The repositories of a tracker that have a dashboard or get one: those that are scanned and have, or had, a task or a
-/// request that is held.
-async fn places(
-    deps: &ProducerDeps,
-    tracker: &dyn Tracker,
-    only: Option<&str>,
-) -> Result<Vec<Place>, StoreError> {
-    let store = &deps.store;
-    let list = async |status, limit| {
-        let filter = TaskFilter {
-            status,
-            limit,
-            ..TaskFilter::default()
-        };
-        store.tasks(&filter).await
-    };
-    let mut tasks = list(Some(PublicStatus::InProgress), 0).await?;
-    tasks.extend(list(Some(PublicStatus::Open), MOST_OPEN).await?);
-    tasks.extend(list(None, NEWEST).await?);
-    let is_here = |item: &ItemRef| {
-        let is_wanted = only.is_none_or(|path| item.repo_path.eq_ignore_ascii_case(path));
-        // A repository that was renamed is scanned by its former name.
-        let is_scanned =
-            || tracker.scans(&item.repo_path) || tracker.scanned_as(&item.repo_id).is_some();
-        is_wanted && tracker.serves(item) && is_scanned()
-    };
-    let mut places: HashMap<RepositoryKey, Place> = HashMap::new();
-    let mut seen = HashSet::new();
-    for task in tasks {
-        if is_here(&task.item) && seen.insert(task.id) {
-            let place = places.entry(task.item.repository());
-            let place = place.or_insert_with(|| Place::of(&task.item));
-            place.tasks.push(task);
-        }
-    }
-    // Of many that wait, the newest are listed above, and these are next.
-    for load in store.loads().await? {
-        let RepositoryKey {
-            tracker,
-            host,
-            repo_id,
-        } = load.repository.clone();
-        let item = ItemRef {
-            tracker,
-            host,
-            repo_id,
-            repo_path: load.repo_path,
-            kind: ItemKind::Issue,
-            number: 0,
-        };
-        if !is_here(&item) {
-            continue;
-        }
-        let place = places.entry(load.repository.clone());
-        let place = place.or_insert_with(|| Place::of(&item));
-        place.waiting = usize::try_from(load.waiting).unwrap_or(usize::MAX);
-        let next = store.next_waiting(&load.repository, IN_TURN).await?;
-        let unlisted = next.into_iter().filter(|task| seen.insert(task.id));
-        place.tasks.extend(unlisted);
-    }
-    for held in store.held_requests().await? {
-        if is_here(&held.request.item) {
-            let place = places.entry(held.request.item.repository());
-            let place = place.or_insert_with(|| Place::of(&held.request.item));
-            place.held.push(held);
-        }
-    }
-    for dashboard in store.dashboards().await? {
-        let item = dashboard.item();
-        if is_here(&item) {
-            let place = places.entry(item.repository());
-            place.or_insert_with(|| Place::of(&item));
-        }
-    }
-    Ok(places.into_values().collect())
-}
-
 async fn in_repository(
     deps: &ProducerDeps,
     tracker: &Arc<dyn Tracker>,
@@ -336,14 +147,13 @@ async fn in_repository(
     let Some(mut issue) = held.await? else {
         return Ok(Looked::Held);
     };
-    let settled = deps.dashboards.lock().ticks.remove(&key);
-    let mut settled = settled.unwrap_or_default();
+    let mut settled = deps.dashboards.take_ticks(&key);
     let kept = keep(deps, &tracker, (place, &mut settled), &mut issue).await;
     if issue.item().number == 0 && kept.as_ref().is_err_and(is_refusal) {
         let until = Instant::now() + REFUSED;
-        deps.dashboards.lock().refused.insert(key.clone(), until);
+        deps.dashboards.refuse(key.clone(), until);
     }
-    deps.dashboards.lock().ticks.insert(key, settled);
+    deps.dashboards.keep_ticks(key, settled);
     issue.release().await?;
     kept.map(|()| Looked::Whole)
 }

@@ -6,7 +6,6 @@
 //! obeyed them, one after the other. Accepted: a tick that reaches the forge between the last look and the write, some milliseconds, is
 //! lost, and the box is shown unticked.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agentmine_domain::markdown::{line, neutralized};
@@ -21,7 +20,8 @@ use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
-use super::Place;
+use super::places::Place;
+use super::seen::SettledTicks;
 use crate::commands::{Begin, announce_and_label, begin_again};
 use crate::deps::ProducerDeps;
 use crate::rounds;
@@ -41,15 +41,6 @@ pub(super) enum Ticks {
     New,
     /// The forge does not say yet who set them.
     Unknown,
-}
-
-/// The ticks of one dashboard that are settled, by the number of the text.
-#[derive(Debug, Default)]
-pub(super) struct SettledTicks {
-    revision: i64,
-    boxes: BTreeSet<DashboardBox>,
-    /// How often nobody was known who set them.
-    unknown: u32,
 }
 
 /// Who set ticks.
