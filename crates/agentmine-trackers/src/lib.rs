@@ -14,6 +14,7 @@ mod item;
 pub mod local;
 mod marker;
 mod name;
+mod objection;
 mod people;
 mod person_task;
 mod rounds;
@@ -33,10 +34,8 @@ pub use item::{
 };
 pub use local::LocalTracker;
 pub use marker::{FLEET_MARKER, Marker};
-pub use people::{
-    Admission, Edit, Objection, Person, Requested, objection_to_request, objection_to_text,
-    objection_to_text_of,
-};
+pub use objection::{Objection, objection_to_request, objection_to_text, objection_to_text_of};
+pub use people::{Admission, Edit, Person, Requested};
 pub use person_task::for_task;
 pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::Tracker;

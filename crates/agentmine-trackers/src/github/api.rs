@@ -16,11 +16,12 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::app::App;
+use super::fault::{LIMITS, invalid};
 use super::graphql::VIEWER;
 use super::wire::{Repo, User};
 use crate::error::TrackerError;
 use crate::forge::{
-    Call, Client, Dialect, Found, Holder, Known, LimitRules, OwnAccount, RequestLimits, Section,
+    Call, Client, Dialect, Found, Holder, Known, OwnAccount, RequestLimits, Section,
 };
 use crate::name::web_root;
 use crate::people::Admission;
@@ -34,11 +35,6 @@ pub(super) const ID_TTL: Duration = Duration::from_secs(3600);
 const API_VERSION: &str = "2022-11-28";
 const TOKEN_NEEDS: &str = "a token that may read and write the repository: scope `repo` (classic), or read and write \
     on Contents, Issues and Pull requests (fine-grained)";
-/// GitHub's "Best practices for using the REST API".
-pub(super) const LIMITS: LimitRules = LimitRules {
-    header_prefix: "x-ratelimit-",
-    phrases: &["secondary rate limit", "abuse detection"],
-};
 
 /// What the API is asked with.
 #[derive(Debug)]
@@ -341,18 +337,6 @@ pub(crate) fn host_of(api: &Url) -> Result<String, TrackerError> {
         (host, Some(port)) => format!("{host}:{port}"),
         (host, None) => host.to_owned(),
     })
-}
-
-pub(super) fn refused(detail: impl Into<String>) -> TrackerError {
-    TrackerError::refused(TrackerKind::GitHub, detail)
-}
-
-pub(super) fn invalid(detail: impl Into<String>) -> TrackerError {
-    TrackerError::invalid(TrackerKind::GitHub, detail)
-}
-
-pub(super) fn unavailable(detail: impl Into<String>) -> TrackerError {
-    TrackerError::unavailable(TrackerKind::GitHub, detail)
 }
 
 fn unauthorized(section: &Section, detail: &str) -> TrackerError {

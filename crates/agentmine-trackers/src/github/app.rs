@@ -21,8 +21,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::api::invalid;
 use super::app_client::AppClient;
+use super::fault::invalid;
 use super::permissions::{GIT, Permissions, WRITE, to_read};
 use crate::error::TrackerError;
 use crate::forge::{Authorize, Holder, Purpose, Renewal, RequestLimits, Section};

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::api::{LIMITS, invalid, unavailable};
+use super::fault::{LIMITS, invalid, unavailable};
 use super::key_file::AppKeyFile;
 use crate::error::TrackerError;
 use crate::forge::{RequestLimits, Section, http_client};

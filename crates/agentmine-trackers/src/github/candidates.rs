@@ -12,8 +12,9 @@ use chrono::{DateTime, Utc};
 use futures::future::join_all;
 use serde_json::Value;
 
-use super::api::{Api, ID_TTL, REPO_TTL, invalid, split_path};
-use super::organizations::Organizations;
+use super::api::{Api, ID_TTL, REPO_TTL, split_path};
+use super::fault::invalid;
+use super::organizations::{Organizations, named_repositories};
 use super::owners::Owners;
 use super::wire::{Event, Issue, Repo, person_of, same_label};
 use crate::error::TrackerError;
@@ -338,11 +339,6 @@ fn add(found: &mut Found<'_>, path: &str, (holder, repository): Read) -> Result<
             found.add(holder, path, repository)
         }
     }
-}
-
-/// What the fault of an owner's limit is reported by.
-pub(super) fn named_repositories(owner: &str) -> String {
-    format!("repositories of {owner}")
 }
 
 /// What a scan keeps of an item that has the label.

@@ -5,7 +5,8 @@ use base64::Engine;
 use http::StatusCode;
 use serde_json::Value;
 
-use super::api::{Api, Credentials, invalid, refused, unavailable};
+use super::api::{Api, Credentials};
+use super::fault::{invalid, refused, unavailable};
 use super::wire::Content;
 use crate::error::TrackerError;
 use crate::forge::clone_url;

@@ -6,7 +6,8 @@ use agentmine_runtime::permit::Permit;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::api::{Api, refused, split_path};
+use super::api::{Api, split_path};
+use super::fault::refused;
 use super::wire::{Issue, Label, Pull, RepoId, login_of, same_label};
 use crate::error::TrackerError;
 use crate::forge::Call;

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::api::{Api, Credentials, invalid, split_path};
-use super::candidates::named_repositories;
+use super::api::{Api, Credentials, split_path};
+use super::fault::invalid;
 use super::wire::Repo;
 use crate::error::TrackerError;
 use crate::forge::{Found, KeptList, Lists, Reply, concerns_one};
@@ -243,4 +243,9 @@ impl Organizations {
 
 fn named(organization: &str) -> String {
     format!("organization {organization}")
+}
+
+/// What the fault of an owner's limit is reported by.
+pub(super) fn named_repositories(owner: &str) -> String {
+    format!("repositories of {owner}")
 }

@@ -7,7 +7,8 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, ID_TTL, refused};
+use super::api::{Api, ID_TTL};
+use super::fault::refused;
 use super::wire;
 use crate::error::TrackerError;
 use crate::forge::{Call, KeptList, Lists, Reply, Since};

@@ -13,8 +13,9 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, ID_TTL, MAX_TEXT, refused, split_path};
+use super::api::{Api, ID_TTL, MAX_TEXT, split_path};
 use super::candidates::AT_ONCE;
+use super::fault::refused;
 use super::graphql::{RESOLVE, THREADS};
 use super::wire::{self, LineComment, Pull};
 use crate::error::TrackerError;

@@ -11,7 +11,8 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::api::{Api, refused, split_path};
+use super::api::{Api, split_path};
+use super::fault::refused;
 use super::graphql::EDITS;
 use super::wire::{Event, User, person_of};
 use crate::error::TrackerError;

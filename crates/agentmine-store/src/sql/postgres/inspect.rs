@@ -3,7 +3,8 @@
 use chrono::{DateTime, Utc};
 use sqlx::Connection as _;
 
-use super::open::{address, attempt, options};
+use super::connect::attempt;
+use super::open::{address, options};
 use crate::StoreError;
 use crate::inspect::{Existing, Inspection, Migrated};
 use crate::migrations;

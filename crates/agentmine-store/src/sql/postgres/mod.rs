@@ -1,5 +1,6 @@
 //! What is Postgres's own.
 
+mod connect;
 mod inspect;
 mod open;
 mod schema;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use agentmine_runtime::config::{Migrations, Secret};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
+use sqlx::{Connection as _, PgPool, Postgres};
 
+use super::connect::{CONNECT_LIMIT, attempt};
 use super::schema;
 
 use crate::migrations;
@@ -16,8 +17,6 @@ use crate::sql::failure::{Failure, code};
 use crate::sql::read_only::ReadOnly;
 use crate::sql::store::{Role, SqlStore};
 use crate::{Store as _, StoreError};
-
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// Opens a pool. In the main role the database is created and migrated first.
 pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
@@ -119,12 +118,6 @@ async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
     let migrator = migrations::migrator(migrations::POSTGRES);
     migrator.run(&mut connection).await?;
     Ok(connection.close().await?)
-}
-
-pub(super) async fn attempt(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    tokio::time::timeout(CONNECT_LIMIT, PgConnection::connect_with(options))
-        .await
-        .unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 /// Creates the database through the one that every server has. Another process may be doing the same.

@@ -7,7 +7,7 @@ use sqlx::Connection as _;
 use sqlx::postgres::PgConnectOptions;
 use tokio::time::Instant;
 
-use super::open::attempt;
+use super::connect::attempt;
 use crate::migrations;
 use crate::sql::failure::{Failure, code};
 

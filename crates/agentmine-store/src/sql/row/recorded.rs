@@ -3,7 +3,7 @@
 use agentmine_domain::{ItemRef, MemoryEntry, MemoryFault, MemoryRecord, RepositoryRef, Round};
 use chrono::{TimeZone as _, Utc};
 
-use super::{Id, Timestamp, unsigned};
+use super::column::{Id, Timestamp, unsigned};
 use crate::sql::failure::Failure;
 use crate::{Dashboard, Held, HeldRequest};
 

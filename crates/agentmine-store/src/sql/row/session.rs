@@ -4,7 +4,7 @@ use agentmine_domain::{
     Epoch, External, Seq, Session, SessionId, Step, TaskNumber, Usage, WorkerId,
 };
 
-use super::{Id, Timestamp, unsigned};
+use super::column::{Id, Timestamp, unsigned};
 use crate::Checkpoint;
 use crate::sql::failure::Failure;
 

@@ -1,6 +1,6 @@
 //! Numbers over many rows.
 
-use super::Id;
+use super::column::Id;
 
 row!(StandingRow {
     priority: i16,

@@ -5,7 +5,7 @@ use agentmine_domain::{
     TaskOrigin, Urgency, WaitsFor, WakeUp, WorkerId,
 };
 
-use super::{Id, Timestamp, priority, scope, state, unsigned};
+use super::column::{Id, Timestamp, priority, scope, state, unsigned};
 use crate::sql::effect_state::state_of;
 use crate::sql::failure::Failure;
 use crate::{Dependency, EffectState, OpenedPullRequest, RepositoryLoad, WaitingRequest};
