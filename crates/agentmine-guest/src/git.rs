@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
 use crate::process::{Family, OwnChildren};
-use crate::state::State;
 
 /// The hidden ref of the last snapshot.
 pub(crate) const SNAPSHOT_REF: &str = "refs/agentmine/snapshot";
@@ -67,6 +66,15 @@ impl Head {
     }
 }
 
+/// Where git runs.
+pub(crate) struct GitPlace<'a> {
+    pub(crate) project: PathBuf,
+    /// The environment of the agent's commands.
+    pub(crate) env: &'a BTreeMap<String, String>,
+    /// Who collects the processes that end.
+    pub(crate) own: &'a OwnChildren,
+}
+
 /// Git in the project.
 #[derive(Debug)]
 pub(crate) struct Git {
@@ -78,16 +86,16 @@ pub(crate) struct Git {
 }
 
 impl Git {
-    pub(crate) async fn open(state: &State) -> Result<Self> {
-        let mut git = Self::without_folder(state);
+    pub(crate) async fn open(at: &GitPlace<'_>) -> Result<Self> {
+        let mut git = Self::without_folder(at);
         let folder = git.run(["rev-parse", "--absolute-git-dir"]).await;
         git.folder = folder.context("no repository in the project")?.into();
         Ok(git)
     }
 
     /// The same, and where HEAD is: one process in the ordinary case.
-    pub(crate) async fn open_at_head(state: &State) -> Result<(Self, Head)> {
-        let mut git = Self::without_folder(state);
+    pub(crate) async fn open_at_head(at: &GitPlace<'_>) -> Result<(Self, Head)> {
+        let mut git = Self::without_folder(at);
         let args = [
             "rev-parse",
             "--absolute-git-dir",
@@ -104,7 +112,7 @@ impl Git {
             return Ok((git, head));
         }
         // There is no commit yet, or a branch is named HEAD, or there is no repository.
-        let git = Self::open(state).await?;
+        let git = Self::open(at).await?;
         let branch = git.run(["symbolic-ref", "--quiet", "HEAD"]).await;
         let head = Head {
             commit: git.commit("HEAD").await?,
@@ -114,8 +122,8 @@ impl Git {
         Ok((git, head))
     }
 
-    fn without_folder(state: &State) -> Self {
-        let mut env = state.env.clone();
+    fn without_folder(at: &GitPlace<'_>) -> Self {
+        let mut env = at.env.clone();
         for (key, value) in [
             ("GIT_AUTHOR_NAME", "AgentMine"),
             ("GIT_AUTHOR_EMAIL", "agentmine@localhost"),
@@ -127,9 +135,9 @@ impl Git {
             env.insert(key.into(), value.into());
         }
         Self {
-            project: state.project(),
+            project: at.project.clone(),
             env,
-            own: state.own.clone(),
+            own: at.own.clone(),
             folder: PathBuf::new(),
         }
     }

@@ -16,6 +16,7 @@ mod git;
 mod home;
 mod jail;
 mod known;
+mod last_snapshot;
 mod load;
 mod modes;
 mod outbound;

@@ -34,7 +34,7 @@ async fn receive_and_apply(
 ) -> Result<()> {
     let mut memory = state.snapshots.lock().await;
     // The bundles are read in any case: the worker writes them before it reads the reply.
-    let git = Git::open(state).await;
+    let git = Git::open(&state.git_place()).await;
     let mut applied = Ok(());
     for &len in bundles {
         let bundle = read_exactly(stream, len).await?;

@@ -31,8 +31,9 @@ use tokio::io::AsyncWriteExt as _;
 use crate::git::{Git, Head, SNAPSHOT_REF, too_slow};
 use crate::home;
 use crate::known::{self, Repository, Settings, commit_alone};
+use crate::last_snapshot::LastSnapshot;
 use crate::reply::{finish, reply};
-use crate::state::{LastSnapshot, SnapshotMemory, State};
+use crate::state::{SnapshotMemory, State};
 
 #[cfg(test)]
 mod tests;
@@ -237,7 +238,7 @@ async fn with_git(
     memory: &mut SnapshotMemory,
 ) -> Result<(Taken, Lesson)> {
     let began = known::now();
-    let (git, head) = Git::open_at_head(state).await?;
+    let (git, head) = Git::open_at_head(&state.git_place()).await?;
     let lesson = |git: Git, repository| Lesson {
         git,
         repository,

@@ -7,7 +7,9 @@ use std::time::SystemTime;
 
 use crate::disk::Disk;
 use crate::evidence::Evidence;
+use crate::git::GitPlace;
 use crate::known::{Project, Settings};
+use crate::last_snapshot::LastSnapshot;
 use crate::process::OwnChildren;
 use crate::programs::Programs;
 
@@ -36,6 +38,15 @@ impl State {
     pub(crate) fn project(&self) -> PathBuf {
         self.root.join("project")
     }
+
+    /// Where git runs.
+    pub(crate) fn git_place(&self) -> GitPlace<'_> {
+        GitPlace {
+            project: self.project(),
+            env: &self.env,
+            own: &self.own,
+        }
+    }
 }
 
 /// What the guest knows since its last snapshot. A restore forgets it.
@@ -53,12 +64,4 @@ pub(crate) struct SnapshotMemory {
     pub(crate) known: Option<Project>,
     /// The last snapshot was given up, because git did not finish.
     pub(crate) was_too_slow: bool,
-}
-
-/// A snapshot as it was taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LastSnapshot {
-    pub(crate) commit: String,
-    pub(crate) tree: String,
-    pub(crate) message: String,
 }

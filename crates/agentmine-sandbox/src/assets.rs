@@ -18,6 +18,11 @@ pub(crate) const FOLDER: &str = "/opt/agentmine/bin";
 /// The guest's file name.
 pub(crate) const GUEST: &str = "agentmine-guest";
 
+/// The guest's path in every container.
+pub(crate) fn guest_path() -> String {
+    format!("{FOLDER}/{GUEST}")
+}
+
 /// A `const` would be in this program as often as it is used.
 pub(crate) static PROGRAMS: [Program; 2] = [
     Program {

@@ -8,22 +8,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use crate::error::SandboxError;
-use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::spare::{Spare, SpareState};
-
-/// What to create.
-#[derive(Debug, Clone)]
-pub struct SandboxSpec {
-    /// For the name and labels.
-    pub task: TaskId,
-    /// For the labels.
-    pub epoch: Epoch,
-    /// What it is for. Each role of a task has its own sandbox.
-    pub role: SandboxRole,
-    /// Replaces the configured image (Docker only).
-    pub image: Option<String>,
-}
+use crate::spec::SandboxSpec;
 
 /// A sandbox found on the engine, perhaps left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]

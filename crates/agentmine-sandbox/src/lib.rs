@@ -6,6 +6,7 @@
 
 mod assets;
 mod backend;
+mod backend_label;
 mod client;
 #[cfg(test)]
 mod contract;
@@ -21,6 +22,7 @@ mod role;
 mod sandbox;
 mod sealed;
 mod spare;
+mod spec;
 mod stale;
 mod trust;
 mod tunnel;
@@ -32,7 +34,7 @@ use std::sync::Arc;
 pub use agentmine_guest::protocol::{OutboundKind, StdioEnd};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 
-pub use backend::{Backend, FoundSandbox, SandboxSpec};
+pub use backend::{Backend, FoundSandbox};
 pub use docker::DockerBackend;
 pub use error::SandboxError;
 pub use local::LocalBackend;
@@ -45,6 +47,7 @@ pub use sandbox::{
     TunnelStream,
 };
 pub use spare::{Spare, SpareState};
+pub use spec::SandboxSpec;
 pub use stale::remove_stale;
 pub use trust::trust;
 

@@ -3,18 +3,8 @@
 use agentmine_runtime::config::BackendKind;
 use agentmine_runtime::metrics::zero;
 
+use crate::backend_label::{BACKENDS, backend_label};
 use crate::client;
-
-/// The values of the label `backend`.
-pub(crate) const BACKENDS: [&str; 2] = ["docker", "local"];
-
-/// The value of the label `backend`.
-pub(crate) fn backend_label(kind: BackendKind) -> &'static str {
-    match kind {
-        BackendKind::Docker => BACKENDS[0],
-        BackendKind::Local => BACKENDS[1],
-    }
-}
 
 /// Shows how many stale sandboxes could not be removed, as [`crate::remove_stale`] returned it.
 pub fn show_stale(kind: BackendKind, left: u32) {

@@ -2,8 +2,8 @@
 
 use agentmine_domain::{Epoch, TaskId};
 
-use crate::backend::SandboxSpec;
 use crate::role::SandboxRole;
+use crate::spec::SandboxSpec;
 
 /// The beginning of every sandbox's name.
 pub(crate) const PREFIX: &str = "coding-agent-exec-";

@@ -16,11 +16,12 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, FoundSandbox, SandboxSpec};
+use crate::backend::{Backend, FoundSandbox};
 use crate::error::SandboxError;
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::spare::Spare;
+use crate::spec::SandboxSpec;
 
 /// How long after a task took a sandbox the next one is started.
 const REFILL_AFTER: Duration = Duration::from_secs(1);

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use crate::backend::SandboxSpec;
 use crate::client::{Control, Running};
 use crate::error::SandboxError;
 use crate::sandbox::Sandbox;
+use crate::spec::SandboxSpec;
 
 /// Whether a spare sandbox that was found on the engine can still be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -92,8 +92,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::backend::SandboxSpec;
     use crate::sandbox::Sandbox;
+    use crate::spec::SandboxSpec;
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
 

@@ -5,12 +5,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::time::Duration;
 
 use super::objects::Objects;
 use crate::facts::BareRepo;
 use crate::git_process;
 use crate::wire::object_id::is_id;
 
+/// Time limit for one git command.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Folders and commits that are read of one push.
 const MAX_READ: usize = 200_000;
 /// Files in one commit, those counted several times that are in folders with the same content.
@@ -96,7 +99,7 @@ impl Fresh {
         let unlisted = |why: String| format!("the new commits could not be listed: {why}");
         let mut git = repo.git();
         git.args(["rev-list", "--glob=refs/upstream/*"]);
-        let listed = git_process::run(git, super::quarantine::TIME_LIMIT, MAX_LIST)
+        let listed = git_process::run(git, TIME_LIMIT, MAX_LIST)
             .await
             .map_err(|error| unlisted(error.to_string()))?;
         // Newest first: what is cut off counts as new.

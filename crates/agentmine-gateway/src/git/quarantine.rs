@@ -9,11 +9,11 @@
 use std::collections::{HashMap, HashSet};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentmine_runtime::config::PushPolicy;
 
 use super::content::{self, Held};
+use super::fresh::TIME_LIMIT;
 use super::fsck;
 use super::spool::Spool;
 use crate::facts::BareRepo;
@@ -23,8 +23,6 @@ use crate::wire::advertisement::Advertisement;
 use crate::wire::object_id::{is_id, is_zero};
 use crate::wire::push_request::{PushHead, RefUpdate};
 
-/// Time limit for one git command.
-pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Size limit of a list of objects or commits, in bytes; a push with more of them is refused.
 const MAX_LIST: usize = 64 * 1024 * 1024;
 /// Why a push that omits what the branch holds is refused.

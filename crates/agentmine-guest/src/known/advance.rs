@@ -7,16 +7,17 @@ use std::time::Instant;
 use super::fs::{self, Kind, Seen};
 use super::look::{Walk, has_rules, read_rules, watch};
 use super::objects::{self, Object, ObjectType, Oid};
+use super::project::{
+    CHEAP, MAX_BYTES, MAX_CHANGED, MAX_ENTRIES, MAX_FILE, MAX_LINKED, Project, SMALL, Taken,
+    WALK_SHARE,
+};
 use super::rules::is_in;
 use super::tree::{Folder, Known, Node, split};
 use super::unsure::{Unsure, only_git};
 use super::watch::{Events, join};
-use super::{
-    CHEAP, MAX_BYTES, MAX_CHANGED, MAX_ENTRIES, MAX_FILE, MAX_LINKED, Project, SMALL, Taken,
-    WALK_SHARE, index, mapped,
-};
+use super::{index, mapped};
 use crate::git::SNAPSHOT_REF;
-use crate::state::LastSnapshot;
+use crate::last_snapshot::LastSnapshot;
 
 /// Maximum number of files that are omitted for their size.
 const MAX_LEFT_OUT: usize = 100;

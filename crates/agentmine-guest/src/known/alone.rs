@@ -1,11 +1,11 @@
 //! A snapshot of which only the commit is new: all of its files are in HEAD's commit, which the remote has, or in the last
 //! snapshot. So are the first one of a session, and the one after a commit that was pushed.
 
-use super::Repository;
 use super::objects::{self, Oid};
+use super::repository::Repository;
 use super::unsure::{Unsure, only_git};
 use crate::git::SNAPSHOT_REF;
-use crate::state::LastSnapshot;
+use crate::last_snapshot::LastSnapshot;
 
 /// Stores the commit of a tree, points the hidden ref at it, and returns it with its bundle.
 pub(crate) fn commit_alone(

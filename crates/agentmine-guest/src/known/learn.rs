@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::advance::{Effort, Examination};
-use super::fs;
 use super::look::Walk;
+use super::project::Project;
 use super::repository::{MAX_INDEX, Repository};
 use super::rules::{AllRules, Rules};
 use super::tree::Folder;
 use super::unsure::{Unsure, only_git};
 use super::watch::Watch;
-use super::{Project, index};
-use crate::state::LastSnapshot;
+use super::{fs, index};
+use crate::last_snapshot::LastSnapshot;
 
 /// What a snapshot of git's has left.
 pub(crate) struct Lesson {

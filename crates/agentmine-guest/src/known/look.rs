@@ -5,11 +5,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use super::fs::{self, EntryKind, Kind};
+use super::project::{MAX_ENTRIES, MAX_WALK};
+use super::repository;
 use super::rules::{AllRules, Rules};
 use super::tree::{Folder, Node};
 use super::unsure::{Unsure, only_git};
 use super::watch::{Watch, join};
-use super::{MAX_ENTRIES, MAX_WALK, repository};
 
 /// How deep folders may be nested: each has a descriptor during a walk.
 const MAX_DEPTH: usize = 100;

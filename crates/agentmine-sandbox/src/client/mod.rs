@@ -22,11 +22,11 @@ use self::answer::{bytes_answer, reply, run_answer, snapshot_answer};
 use self::exchange::{ask, no_answer};
 use self::usage::Observed;
 pub(crate) use self::usage::register as register_use;
-use crate::backend::SandboxSpec;
 use crate::error::SandboxError;
 use crate::sandbox::{
     Command, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,
 };
+use crate::spec::SandboxSpec;
 use crate::tunnel::Tunnel;
 use crate::workspace_path;
 

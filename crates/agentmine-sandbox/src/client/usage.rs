@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::answer::reply;
-use crate::metrics::{BACKENDS, backend_label};
+use crate::backend_label::{BACKENDS, backend_label};
 
 /// The time from the start to the first question.
 const FIRST: Duration = Duration::from_secs(1);

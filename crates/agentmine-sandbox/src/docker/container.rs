@@ -7,10 +7,10 @@ use bollard::query_parameters::RenameContainerOptions;
 use super::engine::Engine;
 use super::identity::make_way;
 use super::image;
-use crate::backend::SandboxSpec;
 use crate::client::Control;
 use crate::error::SandboxError;
 use crate::name::{sandbox_name, with_epoch};
+use crate::spec::SandboxSpec;
 
 /// One container.
 pub(super) struct Container {

@@ -12,9 +12,10 @@ use bollard::query_parameters::{
 use bollard::{API_DEFAULT_VERSION, Docker};
 
 use super::address::{self, Security};
+use super::causes::chain;
 use super::ssh::SshRoute;
 use super::tls::TlsRoute;
-use super::transport::{self, Route, chain};
+use super::transport::{self, Route};
 use crate::error::SandboxError;
 
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";

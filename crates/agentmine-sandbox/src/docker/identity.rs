@@ -11,10 +11,11 @@ use bollard::query_parameters::ListContainersOptions;
 use chrono::DateTime;
 
 use super::engine::Engine;
-use crate::backend::{FoundSandbox, SandboxSpec};
+use crate::backend::FoundSandbox;
 use crate::error::SandboxError;
 use crate::name::{PREFIX, is_spare, sandbox_name, spare_name, task_of, without_epoch};
 use crate::spare::SpareState;
+use crate::spec::SandboxSpec;
 
 const TASK: &str = "agentmine.task";
 const EPOCH: &str = "agentmine.epoch";

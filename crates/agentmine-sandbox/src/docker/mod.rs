@@ -5,6 +5,7 @@
 //! the worker's connection does; [`crate::remove_stale`] removes what is left.
 
 mod address;
+mod causes;
 mod container;
 mod container_io;
 mod engine;
@@ -37,13 +38,14 @@ use self::identity::{Identity, make_way};
 use self::image::{Image, Workspaces};
 use self::profile::{MountedVolumes, Profile, WorkspaceOf};
 use self::programs::Programs;
-use crate::backend::{Backend, FoundSandbox, SandboxSpec};
+use crate::backend::{Backend, FoundSandbox};
 use crate::client::Running;
 use crate::error::SandboxError;
 use crate::name::PREFIX;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::spare::Spare;
+use crate::spec::SandboxSpec;
 use crate::tunnel::Tunnel;
 use crate::volume::Volume;
 
@@ -122,7 +124,13 @@ impl DockerBackend {
     ) -> Result<Tunnel, SandboxError> {
         match workspace {
             WorkspaceOf::Upload => {
-                upload::workspace(&self.engine, id, &self.profile, image.read_only_root).await?;
+                upload::workspace(
+                    &self.engine,
+                    id,
+                    (self.profile.uid, self.profile.gid),
+                    image.read_only_root,
+                )
+                .await?;
             }
             // It belongs to the guest's user, and the guest makes the folders in it.
             WorkspaceOf::FileSystem(_) | WorkspaceOf::Image => {}

@@ -11,7 +11,7 @@ use bollard::models::{
 
 use super::identity::Identity;
 use super::programs::{self, Access};
-use crate::assets::{FOLDER, GUEST};
+use crate::assets::guest_path;
 use crate::backend::watched_disk_limit;
 use crate::error::SandboxError;
 use crate::volume::{self, Volume, Volumes};
@@ -275,11 +275,6 @@ fn on_device(volume: &Volume) -> MountVolumeOptionsDriverConfig {
             ("o", volume::MOUNT_OPTIONS),
         ])),
     }
-}
-
-/// The guest's path in every container.
-pub(crate) fn guest_path() -> String {
-    format!("{FOLDER}/{GUEST}")
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> HashMap<String, String> {

@@ -24,9 +24,8 @@ use tokio::sync::Mutex;
 
 use super::engine::Engine;
 use super::holder::Holder;
-use super::profile::guest_path;
 use super::upload;
-use crate::assets::{MOUNT, PROGRAMS, Program};
+use crate::assets::{MOUNT, PROGRAMS, Program, guest_path};
 use crate::error::SandboxError;
 
 /// Every volume of programs begins with this.

@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 use url::Url;
 
 use super::address::TlsFiles;
-use super::transport::{cause, chain};
+use super::causes::{cause, chain};
 use crate::error::SandboxError;
 
 /// The port of an engine with TLS.

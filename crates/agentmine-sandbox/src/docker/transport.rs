@@ -3,7 +3,6 @@
 //! bollard's own TLS also trusts every authority of the machine and does not report why a connection failed;
 //! its own ssh loses the port. A connection ends with the answer to its call, or with the stream of an exec.
 
-use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use hyper::{Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::causes::chain;
 use super::ssh::{Said, SshRoute};
 use super::tls::TlsRoute;
 
@@ -90,26 +90,4 @@ fn origin_form(mut request: BollardRequest) -> Result<BollardRequest, Error> {
     }
     *request.uri_mut() = uri.path_and_query.map_or_else(Uri::default, Uri::from);
     Ok(request)
-}
-
-/// An error with all its causes, each once.
-pub(super) fn chain(err: &(dyn StdError + 'static)) -> String {
-    let mut text = err.to_string();
-    let mut next = cause(err);
-    while let Some(err) = next {
-        let part = err.to_string();
-        if !text.contains(&part) {
-            text = format!("{text}: {part}");
-        }
-        next = cause(err);
-    }
-    text
-}
-
-/// What is in an I/O error is not its source but itself.
-pub(super) fn cause<'e>(err: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
-    match err.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(inner) => Some(inner),
-        None => err.source(),
-    }
 }

@@ -5,7 +5,6 @@ use bollard::query_parameters::UploadToContainerOptions;
 use tar::{Builder, EntryType, Header};
 
 use super::engine::Engine;
-use super::profile::Profile;
 use crate::assets::{MOUNT, PROGRAMS};
 use crate::error::SandboxError;
 
@@ -14,10 +13,9 @@ use crate::error::SandboxError;
 pub(super) async fn workspace(
     engine: &Engine,
     container: &str,
-    profile: &Profile,
+    owner: (u64, u64),
     read_only_root: bool,
 ) -> Result<(), SandboxError> {
-    let owner = (profile.uid, profile.gid);
     let mut archive = Archive::default();
     if read_only_root {
         archive.workspace("", owner)?;

@@ -10,10 +10,10 @@ use tokio::process::Child;
 use super::held::Held;
 use super::process::{continue_tree, kill_tree, stop_tree};
 use super::state::{self, Record};
-use crate::backend::SandboxSpec;
 use crate::client::Control;
 use crate::error::SandboxError;
 use crate::name::sandbox_name;
+use crate::spec::SandboxSpec;
 
 /// One running jail.
 pub(super) struct LocalControl {

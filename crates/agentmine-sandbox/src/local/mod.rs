@@ -38,7 +38,7 @@ use self::control::LocalControl;
 use self::limits::{Controller, Held};
 use self::setup::JailSetup;
 use self::state::{Record, WORKSPACE};
-use crate::backend::{Backend, FoundSandbox, SandboxSpec, watched_disk_limit};
+use crate::backend::{Backend, FoundSandbox, watched_disk_limit};
 use crate::client::Running;
 use crate::error::SandboxError;
 use crate::name::{PREFIX, sandbox_name, spare_name, task_of};
@@ -46,6 +46,7 @@ use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::spare::Spare;
+use crate::spec::SandboxSpec;
 use crate::tunnel::Tunnel;
 use crate::volume::{Volumes, is_root};
 

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// The rules: of values in quotes, and of those without.
 pub(super) const NAMES: [&str; 2] = ["assigned-secret", "assigned-variable"];

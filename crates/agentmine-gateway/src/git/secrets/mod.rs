@@ -4,10 +4,13 @@
 //! a name such as `api_key`. A value never leaves this module: a finding is a rule and a line.
 
 mod entropy;
+mod finding;
 mod rules;
 
 #[cfg(test)]
 mod tests;
+
+pub(super) use finding::Finding;
 
 /// A text in which each line that looks like a secret is replaced.
 #[must_use]
@@ -21,15 +24,6 @@ pub fn without_secrets(text: &str) -> String {
         )
     });
     lines.collect::<Vec<_>>().join("\n")
-}
-
-/// Where something looks like a secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Finding {
-    /// From 1.
-    pub(super) line: usize,
-    /// The rule's name, as the operator's configuration uses it.
-    pub(super) rule: &'static str,
 }
 
 /// What looks like a secret in `text`, a file at `path` or a commit's message; one finding for each rule and

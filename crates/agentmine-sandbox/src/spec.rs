@@ -1,0 +1,18 @@
+//! What sandbox to create.
+
+use agentmine_domain::{Epoch, TaskId};
+
+use crate::role::SandboxRole;
+
+/// What to create.
+#[derive(Debug, Clone)]
+pub struct SandboxSpec {
+    /// For the name and labels.
+    pub task: TaskId,
+    /// For the labels.
+    pub epoch: Epoch,
+    /// What it is for. Each role of a task has its own sandbox.
+    pub role: SandboxRole,
+    /// Replaces the configured image (Docker only).
+    pub image: Option<String>,
+}
