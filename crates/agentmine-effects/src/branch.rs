@@ -5,7 +5,8 @@ use agentmine_store::EffectState;
 use agentmine_trackers::BranchRemoval;
 use serde::Serialize;
 
-use crate::{EffectError, Effects, ends_the_report};
+use crate::error::ends_the_report;
+use crate::{EffectError, Effects};
 
 /// What is recorded of a branch that was to be removed.
 #[derive(Serialize)]

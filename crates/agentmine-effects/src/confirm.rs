@@ -10,8 +10,9 @@ use agentmine_runtime::config::has_label;
 use agentmine_store::EffectState;
 use agentmine_trackers::Comment;
 
+use crate::error::ends_the_report;
 use crate::text::is_of_work;
-use crate::{EffectError, Effects, EndReport, Reporter, ends_the_report};
+use crate::{EffectError, Effects, EndReport, Reporter};
 
 impl Reporter {
     /// Looks at the item of a task once more whose end was reported: `task` as

@@ -8,7 +8,8 @@ use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 
-use crate::{EffectError, FRESH};
+use crate::EffectError;
+use crate::effects::FRESH;
 
 /// The labels of one item, whether a task of it is known or not.
 pub(crate) struct ItemLabels<'a> {

@@ -16,9 +16,10 @@ use agentmine_store::Store;
 use agentmine_trackers::{FLEET_MARKER, LabelRequest, Marker};
 use chrono::{TimeDelta, Utc};
 
+use crate::effects::FRESH;
 use crate::item_labels::ItemLabels;
 use crate::text::orphan_comment;
-use crate::{EffectError, FRESH, Reporter};
+use crate::{EffectError, Reporter};
 
 /// Whether an item whose label says that it is worked on was corrected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

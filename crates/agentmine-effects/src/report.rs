@@ -12,12 +12,13 @@ use agentmine_store::{EffectState, Store};
 use agentmine_trackers::{Tracker, TrackerError};
 use uuid::Uuid;
 
+use crate::error::ends_the_report;
 use crate::moved::ReportedMove;
 use crate::text::{
     failure_comment, failure_text, is_of_work, paused_comment, refused_comment, result_comment,
     stopped_comment, stopped_text,
 };
-use crate::{EffectError, Effects, ends_the_report, may_be_of_comments};
+use crate::{EffectError, Effects, may_be_of_comments};
 
 /// What became of the report of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

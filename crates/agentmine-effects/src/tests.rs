@@ -1,17 +1,18 @@
 //! Tests of effects with a real store and a tracker in memory.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use agentmine_domain::{
-    EndState, ItemKind, ItemRef, NewTask, Priority, RepositoryRef, TaskId, TaskLabel, TaskNumber,
-    TrackerKind, WorkerId,
+    EffectKey, EndState, ItemKind, ItemRef, NewTask, Priority, RepositoryRef, Task, TaskId,
+    TaskLabel, TaskNumber, TrackerKind, WorkerId,
 };
-use agentmine_runtime::config::{Secret, StoreConfig, has_label};
-use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, StoreError};
+use agentmine_runtime::config::{Labels, Secret, StoreConfig, has_label};
+use agentmine_runtime::permit::{BootInstant, Permit};
+use agentmine_store::{Attempt, Claim, EffectState, Enqueued, LeaseEnd, Store, StoreError};
 use agentmine_trackers::{
-    Candidate, Comment, CommentKind, Item, LabelRequest, Marker, NewPullRequest, Person,
-    PullRequest, Repository, TrackerError,
+    Candidate, Comment, CommentKind, FLEET_MARKER, Item, LabelRequest, Marker, NewPullRequest,
+    Person, PullRequest, Repository, Tracker, TrackerError,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
 use crate::config::Secret;
@@ -66,7 +67,9 @@ impl Redactor {
         // Read before the replacements: one that comes meanwhile is looked for again.
         let generation = rotation::generation();
         let is_long = |secret: &Secret| secret.expose().len() >= shortest;
-        let secrets = secrets.into_iter().chain(rotation::replacements());
+        let later = rotation::replacements();
+        let later = later.iter().map(|text| Secret::new(text.expose_secret()));
+        let secrets = secrets.into_iter().chain(later);
         let secrets: Vec<Secret> = secrets.filter(is_long).collect();
         let forms: BTreeSet<String> = secrets
             .iter()

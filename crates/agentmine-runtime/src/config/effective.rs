@@ -8,9 +8,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::check::{Kind, Shape, check};
 use super::fault::ConfigErrors;
+use super::load::{json_schema, load};
 use super::sources::Sources;
 use super::tree::{ConfigPlace, Node, Value};
-use super::{json_schema, load};
 use crate::redact::Redactor;
 
 /// A key with its value.

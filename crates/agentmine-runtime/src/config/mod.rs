@@ -19,6 +19,7 @@ mod executor;
 mod exposed;
 mod fault;
 mod labels;
+mod load;
 mod log_filter;
 mod mcp;
 mod project_file;
@@ -28,6 +29,7 @@ mod rounds;
 mod schema;
 mod secret;
 mod secret_files;
+mod secret_texts;
 mod secrets;
 mod size;
 mod sources;
@@ -53,6 +55,7 @@ pub use executor::*;
 pub use exposed::warn_of_open_file;
 pub use fault::{ConfigErrors, SettingFault};
 pub use labels::{Labels, has_label, same_label};
+pub use load::{json_schema, load, place_of};
 pub(crate) use log_filter::log_filter;
 pub use mcp::*;
 pub use project_file::{PROJECT_FILE, ProjectFile};
@@ -66,55 +69,6 @@ pub use sources::Sources;
 pub use telemetry::{Http, Log, LogFormat, Traces};
 pub use trackers::*;
 pub use who::*;
-
-/// Reads the configuration.
-///
-/// # Errors
-/// With all faults of all sources.
-pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
-    let mut faults = Vec::new();
-    let schema = json_schema();
-    let tree = sources.read(&schema, &mut faults);
-    let checked = check(&schema, &tree, &mut faults);
-    let config = match serde_json::from_value::<Config>(checked) {
-        Ok(mut config) => {
-            sources.follow_files(&mut config);
-            config.complete(sources.home(), sources.config_home())
-        }
-        Err(_) => {
-            // The error is not shown, since it may contain a value. Reached only if the schema allows
-            // what the type refuses.
-            if faults.is_empty() {
-                faults.push(SettingFault::new(
-                    &tree.place,
-                    "",
-                    "a value of a wrong type",
-                    "the types in docs/config.schema.json",
-                ));
-            }
-            return Err(ConfigErrors::new(faults));
-        }
-    };
-    validate::validate(&config, &tree, &mut faults);
-    if faults.is_empty() {
-        Ok(config)
-    } else {
-        Err(ConfigErrors::new(faults))
-    }
-}
-
-/// The place of a key such as `store.url` in the sources, for a fault that shows only when the value is used.
-#[must_use]
-pub fn place_of(sources: &Sources, key: &str) -> String {
-    let tree = sources.read(&json_schema(), &mut Vec::new());
-    tree.place_of(key).to_string()
-}
-
-/// The JSON Schema of `config.yaml`.
-#[must_use]
-pub fn json_schema() -> serde_json::Value {
-    schemars::schema_for!(Config).to_value()
-}
 
 #[cfg(test)]
 mod tests;

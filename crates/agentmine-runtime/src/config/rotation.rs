@@ -1,29 +1,32 @@
 //! Secrets in files that change while the process runs, as when Kubernetes updates a mounted secret.
 //!
-//! Guaranteed: after [`follow_secret_files`] a [`Secret`] of a file gives the file's new content at its next use
-//! ([`Secret::current`]), and whatever redacts knows a new value before anything uses it, and keeps the former ones. A
-//! file that is missing, empty or unreadable changes nothing, and the log says so once. New content counts when two
-//! looks in a row saw it, so that a file that is being written is not used. Accepted race: until then the former value
-//! is used, for two seconds.
+//! Guaranteed: after [`follow_secret_files`] a [`Secret`](super::Secret) of a file gives the file's new content at its
+//! next use, and whatever redacts knows a new value before anything uses it, and keeps the former ones. A file that is
+//! missing, empty or unreadable changes nothing, and the log says so once. New content counts when two looks in a row
+//! saw it, so that a file that is being written is not used. Accepted race: until then the former value is used, for
+//! two seconds.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use super::secret::Secret;
-use super::secret_files::content;
-use super::secrets::parts_of;
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::secret_texts::parts_of;
 
 /// The time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The longest secret. A private key has a few kilobytes.
+const LONGEST: u64 = 64 << 10;
 /// New values that are kept for redaction.
 const KEPT: usize = 256;
 
 /// All files of secrets in use.
 static FILES: Mutex<Vec<Weak<SecretFile>>> = Mutex::new(Vec::new());
 /// The values that came after the first ones, and what of them is secret by itself.
-static REPLACEMENTS: RwLock<Vec<Secret>> = RwLock::new(Vec::new());
+static REPLACEMENTS: RwLock<Vec<SecretString>> = RwLock::new(Vec::new());
 /// How often [`REPLACEMENTS`] has changed.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -34,15 +37,15 @@ pub(super) struct SecretFile {
 }
 
 struct State {
-    current: Secret,
+    current: SecretString,
     /// Seen once.
-    next: Option<Secret>,
+    next: Option<SecretString>,
     is_unreadable: bool,
 }
 
 impl SecretFile {
     /// The file at `path`, from which `first` was read.
-    pub(super) fn new(first: Secret, path: &Path) -> Arc<Self> {
+    pub(super) fn new(first: SecretString, path: &Path) -> Arc<Self> {
         let file = Arc::new(Self {
             path: path.to_owned(),
             state: Mutex::new(State {
@@ -57,7 +60,7 @@ impl SecretFile {
         file
     }
 
-    pub(super) fn current(&self) -> Secret {
+    pub(super) fn current(&self) -> SecretString {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.current.clone()
     }
@@ -77,17 +80,17 @@ impl SecretFile {
             }
         };
         state.is_unreadable = false;
-        if state.current.expose() == text {
+        if state.current.expose_secret() == text {
             state.next = None;
             return;
         }
         match state.next.take() {
-            Some(next) if next.expose() == text => {
+            Some(next) if next.expose_secret() == text => {
                 remember(&next);
                 state.current = next;
                 tracing::info!(%path, "the file of a secret has changed; the new value is used from now on");
             }
-            Some(_) | None => state.next = Some(Secret::new(text)),
+            Some(_) | None => state.next = Some(SecretString::from(text)),
         }
     }
 }
@@ -119,9 +122,10 @@ fn look_at_all() {
     files.iter().for_each(|file| file.look());
 }
 
-fn remember(secret: &Secret) {
+fn remember(secret: &SecretString) {
     let mut kept = REPLACEMENTS.write().unwrap_or_else(PoisonError::into_inner);
-    kept.extend(parts_of(secret));
+    let parts = parts_of(secret.expose_secret());
+    kept.extend(parts.into_iter().map(SecretString::from));
     let excess = kept.len().saturating_sub(KEPT);
     kept.drain(..excess);
     GENERATION.fetch_add(1, Ordering::Release);
@@ -133,14 +137,32 @@ pub(crate) fn generation() -> u64 {
 }
 
 /// The values that came after the first ones.
-pub(crate) fn replacements() -> Vec<Secret> {
+pub(crate) fn replacements() -> Vec<SecretString> {
     let kept = REPLACEMENTS.read().unwrap_or_else(PoisonError::into_inner);
     kept.clone()
+}
+
+/// The secret in a file. The error never shows what was read.
+pub(super) fn content(path: &Path) -> Result<String, String> {
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(format!("more than {LONGEST} bytes"));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
+    match text.trim() {
+        "" => Err("an empty file".into()),
+        secret => Ok(secret.to_owned()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Secret;
     use crate::redact::Redactor;
 
     fn file_of(path: &Path, text: &str) -> Secret {

@@ -31,7 +31,7 @@ impl Secret {
     pub(super) fn of_file(first: &Self, path: &Path) -> Self {
         Self {
             text: first.text.clone(),
-            file: Some(SecretFile::new(Self::new(first.expose()), path)),
+            file: Some(SecretFile::new(first.text.clone(), path)),
         }
     }
 
@@ -47,7 +47,7 @@ impl Secret {
         match &self.file {
             None => self.clone(),
             Some(file) => Self {
-                text: file.current().text,
+                text: file.current(),
                 file: Some(Arc::clone(file)),
             },
         }

@@ -2,10 +2,10 @@
 //! Kubernetes mount it. A line break at the end is not part of the secret.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 use std::path::Path;
 
 use super::fault::SettingFault;
+use super::rotation::content;
 use super::schema::Config;
 use super::secret::Secret;
 use super::trackers::MoreTrackers;
@@ -35,9 +35,6 @@ const FILES: [(&str, &str); 9] = [
         "GITLAB_PERSONAL_ACCESS_TOKEN",
     ),
 ];
-
-/// The longest secret. A private key has a few kilobytes.
-const LONGEST: u64 = 64 << 10;
 
 /// Adds what is in the files to the variables.
 pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingFault>) {
@@ -122,22 +119,5 @@ fn place_of<'a>(name: &str, config: &'a mut Config) -> Option<&'a mut Secret> {
         "GITLAB_WEBHOOK_SECRET_TOKEN" => trackers.gitlab.as_mut()?.webhook_secret_token.as_mut(),
         "GITLAB_PERSONAL_ACCESS_TOKEN" => trackers.gitlab.as_mut()?.token.as_mut(),
         _ => None,
-    }
-}
-
-/// Never shows what was read.
-pub(super) fn content(path: &Path) -> Result<String, String> {
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(format!("more than {LONGEST} bytes"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
-    match text.trim() {
-        "" => Err("an empty file".into()),
-        secret => Ok(secret.to_owned()),
     }
 }

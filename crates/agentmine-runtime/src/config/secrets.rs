@@ -8,31 +8,11 @@
 //! secrets and would be cut out of ordinary text. A password that equals its user name
 //! (`guest:guest`) is omitted for the same reason; it protects nothing.
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use url::Url;
-
 use super::executor::{CommandExecutor, Docker, Network, RegistryCredential};
 use super::schema::{Config, ModelConfig, QueueConfig, StoreConfig};
 use super::secret::Secret;
+use super::secret_texts::SecretTexts;
 use super::trackers::{GitHub, GitHubApp, GitLab, MoreTrackers, Trackers};
-
-/// Query parameters of a URL whose value is a credential.
-const CREDENTIALS: [&str; 10] = [
-    "access_token",
-    "api-key",
-    "api_key",
-    "apikey",
-    "key",
-    "password",
-    "secret",
-    "sig",
-    "signature",
-    "token",
-];
 
 impl Config {
     /// Every secret of this configuration, longest first, since one may contain another. None is
@@ -71,37 +51,17 @@ impl Config {
             log: _,
             traces: _,
         } = self;
-        let mut found = Found::default();
+        let mut found = SecretTexts::default();
         found.url(queue_url.expose());
         found.url(store_url.expose());
         found.trackers(trackers);
         found.model(model);
         found.executor(command_executor);
-        found.into_list()
+        found.into_list().into_iter().map(Secret::new).collect()
     }
 }
 
-/// What of a single secret is to be redacted: of a URL its credentials too.
-pub(super) fn parts_of(secret: &Secret) -> Vec<Secret> {
-    let mut found = Found::default();
-    match secret.expose().contains("://") {
-        true => found.url(secret.expose()),
-        false => found.text(secret.expose()),
-    }
-    found.into_list()
-}
-
-/// The secrets found so far.
-#[derive(Default)]
-struct Found(BTreeSet<String>);
-
-impl Found {
-    fn into_list(self) -> Vec<Secret> {
-        let mut texts: Vec<String> = self.0.into_iter().collect();
-        texts.sort_by_key(|text| Reverse(text.len()));
-        texts.into_iter().map(Secret::new).collect()
-    }
-
+impl SecretTexts {
     fn trackers(&mut self, trackers: &Trackers) {
         let Trackers {
             github,
@@ -248,67 +208,6 @@ impl Found {
             }
         }
     }
-
-    /// The password in `Basic …`.
-    fn basic(&mut self, value: &str) {
-        let encoded = value
-            .trim()
-            .split_once(' ')
-            .map(|(_, encoded)| encoded.trim());
-        let decoded = encoded.and_then(|it| STANDARD.decode(it).ok());
-        let pair = decoded.and_then(|pair| String::from_utf8(pair).ok());
-        if let Some((user, password)) = pair.as_deref().and_then(|pair| pair.split_once(':'))
-            && user != password
-        {
-            self.text(password);
-        }
-    }
-
-    fn text(&mut self, text: &str) {
-        let text = text.trim();
-        if !text.is_empty() {
-            self.0.insert(text.to_owned());
-        }
-    }
-
-    /// A header's value, and the credential after its scheme: `Bearer KEY`.
-    fn header(&mut self, value: &str) {
-        self.text(value);
-        if let Some((_scheme, credential)) = value.trim().split_once(' ') {
-            self.text(credential);
-        }
-    }
-
-    /// The credentials of a URL, as written and decoded, and then the URL itself.
-    fn url(&mut self, text: &str) {
-        let Ok(url) = Url::parse(text) else { return };
-        let mut credentials: Vec<String> = url
-            .query_pairs()
-            .filter(|(name, _)| CREDENTIALS.contains(&name.to_lowercase().as_str()))
-            .map(|(_, value)| value.into_owned())
-            .collect();
-        let password = url
-            .password()
-            .filter(|password| *password != url.username());
-        if let Some(password) = password {
-            credentials.push(password.to_owned());
-            credentials.push(decoded(password));
-        }
-        if credentials.iter().all(|text| text.trim().is_empty()) {
-            return;
-        }
-        credentials.iter().for_each(|text| self.text(text));
-        self.text(text);
-        self.text(url.as_str());
-    }
-}
-
-/// `%40` as `@`; what is no escape stays. Unlike a form's value, a password keeps its `+`.
-fn decoded(text: &str) -> String {
-    let value = text.replace('+', "%2B").replace('&', "%26");
-    url::form_urlencoded::parse(format!("x={value}").as_bytes())
-        .map(|(_, value)| value.into_owned())
-        .collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::fault::SettingFault;
-use super::secret_files::content;
+use super::rotation::content;
 use super::tree::{Node, Value};
 
 const REGISTRIES: &str = "command_executor.docker.network.registry_credentials";

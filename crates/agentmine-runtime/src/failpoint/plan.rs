@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use super::{BOUNDARIES, Guard, OutcomeUnknown};
+use super::names::{BOUNDARIES, Guard, OutcomeUnknown};
 
 /// A side of a boundary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Attribute, CONVENTIONS, Record, SpanKind};
+use super::record::{Attribute, CONVENTIONS, Record, SpanKind};
 
 /// A request with these spans of the service.
 pub(super) fn request(service: &str, spans: &[Box<Record>]) -> Value {

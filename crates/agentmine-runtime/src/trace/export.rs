@@ -10,7 +10,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use url::Url;
 
-use super::{Record, encode};
+use super::encode;
+use super::record::Record;
 use crate::metrics::zero;
 
 /// Spans that wait, at most. A session makes about two for each step.
