@@ -7,7 +7,7 @@ use agentmine_domain::{BranchType, slug};
 use agentmine_llm::Message;
 
 use crate::incoming;
-use crate::prompt::cap;
+use crate::text::cap;
 
 /// Longest description in bytes.
 const MAX_DESCRIPTION: usize = 40;

@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
 
-use crate::incoming;
+use crate::incoming::{self, Hidden};
+use crate::text::{cap, lines, on_one_line, printable};
 
 /// Limit of one remark in bytes.
 const MAX_REMARK: usize = 8 * 1024;
@@ -107,6 +108,17 @@ impl Discussion {
     }
 }
 
+/// What is omitted from an item's text and from its discussion.
+#[must_use]
+pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Hidden {
+    let mut hidden = incoming::plain(title).1;
+    hidden += incoming::markdown(body).1;
+    for remark in &discussion.remarks {
+        hidden += incoming::markdown(&remark.text).1;
+    }
+    hidden
+}
+
 /// A remark with its author and time, each line of its text quoted.
 fn quoted(remark: &Remark) -> String {
     let Remark {
@@ -125,7 +137,7 @@ fn quoted(remark: &Remark) -> String {
         at.format("%Y-%m-%d %H:%M UTC")
     );
     let (text, _) = incoming::markdown(text);
-    let kept = crate::prompt::cap(text.trim(), MAX_REMARK);
+    let kept = cap(text.trim(), MAX_REMARK);
     for line in lines(kept) {
         let _ = writeln!(quoted, "> {}", printable(line));
     }
@@ -137,33 +149,6 @@ fn quoted(remark: &Remark) -> String {
         );
     }
     quoted
-}
-
-/// Lines, by every character that any reader takes for the end of one.
-pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
-    let ends = |c| {
-        matches!(
-            c,
-            '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'
-        )
-    };
-    text.split(ends).map(|line| line.trim_end_matches('\r'))
-}
-
-pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\t' => c,
-            c if c.is_control() => '\u{fffd}',
-            c => c,
-        })
-        .collect()
-}
-
-pub(crate) fn on_one_line(text: &str, max: usize) -> String {
-    let (text, _) = incoming::plain(text);
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    printable(&text).chars().take(max).collect()
 }
 
 #[cfg(test)]

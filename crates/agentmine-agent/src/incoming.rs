@@ -11,8 +11,6 @@ use std::ops::Range;
 use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
 use serde::{Deserialize, Serialize};
 
-use crate::discussion::Discussion;
-
 /// How much of a text a reader does not see, and what was therefore omitted from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hidden {
@@ -41,17 +39,6 @@ impl Hidden {
             )
         })
     }
-}
-
-/// What is omitted from an item's text and from its discussion.
-#[must_use]
-pub fn hidden_text(title: &str, body: &str, discussion: &Discussion) -> Hidden {
-    let mut hidden = plain(title).1;
-    hidden += markdown(body).1;
-    for remark in &discussion.remarks {
-        hidden += markdown(&remark.text).1;
-    }
-    hidden
 }
 
 /// A text that is no Markdown, without characters that are not shown.
@@ -296,6 +283,7 @@ fn is_invisible(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discussion::{Discussion, hidden_text};
 
     fn shown(text: &str) -> String {
         markdown(text).0

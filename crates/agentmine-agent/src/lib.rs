@@ -23,15 +23,16 @@ mod round;
 mod run;
 mod seam;
 mod start;
+mod text;
 mod verify;
 
 pub use branch::{BranchWords, branch_question, branch_words, described_by};
 pub use check::{Check, Standing};
-pub use discussion::{Discussion, Remark, RemarkOrder};
+pub use discussion::{Discussion, Remark, RemarkOrder, hidden_text};
 pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Facts, WebRequest};
 pub use history::History;
-pub use incoming::{Hidden, hidden_text};
+pub use incoming::Hidden;
 pub use memory::{
     GivenMemory, MemoryChoice, MemoryReason, MemoryShare, as_shown, estimated_tokens, given_memory,
 };

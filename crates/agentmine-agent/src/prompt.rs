@@ -1,9 +1,10 @@
 //! The prompts, rendered from the templates in `prompts/`.
 
-use crate::discussion::{Discussion, on_one_line};
-use crate::incoming::{self, Hidden, hidden_text};
+use crate::discussion::{Discussion, hidden_text};
+use crate::incoming::{self, Hidden};
 use crate::journal::{Entry, PromptRole};
 use crate::round::RoundBrief;
+use crate::text::{cap, on_one_line};
 
 /// A message from the worker to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -263,11 +264,6 @@ fn relocate(text: &str, workspace: &str) -> String {
         "/workspace" => text.to_owned(),
         other => text.replace("/workspace", other),
     }
-}
-
-/// The first `max` bytes, cut between two characters.
-pub(crate) fn cap(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
 }
 
 #[cfg(test)]

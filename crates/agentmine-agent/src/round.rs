@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::discussion::{lines, on_one_line, printable};
 use crate::incoming;
-use crate::prompt::cap;
+use crate::text::{cap, lines, on_one_line, printable};
 
 /// Bytes of the request, and of what one earlier round said.
 const MAX_TEXT: usize = 8 * 1024;

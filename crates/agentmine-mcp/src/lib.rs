@@ -15,6 +15,7 @@ mod ask;
 mod client;
 mod error;
 mod launch;
+mod lock;
 mod manager;
 mod names;
 mod output;
@@ -42,10 +43,3 @@ pub use server::{
 pub use types::{
     Era, Greeting, McpLimits, Offer, PromptArgument, Resource, ServerPrompt, Tool, ToolOutput,
 };
-
-/// Locks even after a holder has panicked: everything behind these locks is consistent at every statement.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-}

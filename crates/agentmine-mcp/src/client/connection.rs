@@ -30,8 +30,9 @@ use super::ending::Ending;
 use super::handler::RequestHandler;
 use super::lines::NOT_UTF8;
 use super::options::CallProgress;
+use crate::Era;
+use crate::lock::lock;
 use crate::text::{shortened, weight};
-use crate::{Era, lock};
 
 /// Requests of a server whose answers are not yet written.
 const MAX_OPEN: usize = 1_000;

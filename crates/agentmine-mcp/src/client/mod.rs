@@ -37,9 +37,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use url::Url;
 
+use crate::lock::lock;
 use crate::output::Shown;
 use crate::text::shortened;
-use crate::{CallFault, Era, Greeting, McpError, Offer, Tool, ToolOutput, lock, output};
+use crate::{CallFault, Era, Greeting, McpError, Offer, Tool, ToolOutput, output};
 use connection::Shared;
 use ending::Ending;
 use handler::RequestHandler;

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::expand::{Refused, Variables, expand};
 use super::faults::{Faults, line_of, shown};
-use super::{Capabilities, Origin, Owner, ServerConfig, ServerPlace, Transport};
+use super::server::{Capabilities, Origin, Owner, ServerConfig, ServerPlace, Transport};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A day, in seconds.

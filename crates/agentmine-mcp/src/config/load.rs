@@ -10,7 +10,8 @@ use agentmine_runtime::config::tree::{ConfigEntry, Node, Value};
 
 use super::entry::{self, Scope};
 use super::faults::{Faults, line_of, shown};
-use super::{Loaded, Owner, RepositoryFile, ServerConfig, json};
+use super::json;
+use super::server::{Loaded, Owner, RepositoryFile, ServerConfig};
 use crate::ConfigFault;
 
 /// The project's file, relative to the project.

@@ -1,10 +1,12 @@
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::load::MAX_SERVERS;
 use super::*;
+use crate::ConfigFault;
 
 fn env(name: &str) -> Option<String> {
     match name {

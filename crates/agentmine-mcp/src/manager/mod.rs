@@ -23,11 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Owner, ServerConfig, ServerPlace};
+use crate::lock::lock;
 use crate::server::{
     Common, Launchers, ManagerPolicy, Notice, NoticeKind, Server, ServerState, ServerStatus,
-    describe_metrics, run,
+    describe_metrics, life,
 };
-use crate::{Offer, WireTable, lock};
+use crate::{Offer, WireTable};
 
 pub use catalog::Catalog;
 
@@ -127,7 +128,7 @@ impl Manager {
         let (policy, common) = (self.policy.clone(), self.common.clone());
         let server = Arc::new(Server::new(config, policy, common, state));
         if is_started {
-            let running = run(server.clone(), launcher.cloned(), self.stop.clone());
+            let running = life::run(server.clone(), launcher.cloned(), self.stop.clone());
             self.aborts.push(self.tasks.spawn(running).abort_handle());
         }
         self.servers.insert(server.name().to_owned(), server);

@@ -16,7 +16,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::stderr::Stderr;
 use super::stream::{Pipes, Stdin};
-use crate::{Launched, ServerProcess, lock};
+use crate::lock::lock;
+use crate::{Launched, ServerProcess};
 
 /// How often the rest of the family is polled once the server itself has ended.
 const POLL: Duration = Duration::from_millis(20);

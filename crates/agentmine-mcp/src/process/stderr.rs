@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::lock;
+use crate::lock::lock;
 
 /// How much is kept, in bytes.
 const KEPT: usize = 64 * 1024;

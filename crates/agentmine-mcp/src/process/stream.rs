@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::process::{ChildStdin, ChildStdout};
 
-use crate::lock;
+use crate::lock::lock;
 
 /// A server's stdin. Any clone can close it.
 #[derive(Clone)]

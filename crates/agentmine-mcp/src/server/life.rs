@@ -20,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 use super::start::{AFTERMATH, end_of, start};
 use super::{Live, NoticeKind, Server, ServerState, Watch};
 use crate::client::is_servers_own;
+use crate::lock::lock;
 use crate::text::tail_of;
 use crate::watch::Watched;
-use crate::{Launcher, McpError, ProcessFault, lock};
+use crate::{Launcher, McpError, ProcessFault};
 
 /// The wait between the end of a server's stdin and SIGTERM, and again before SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);

@@ -1,6 +1,6 @@
 //! One configured server, as its own task and the manager see it.
 
-mod life;
+pub(crate) mod life;
 mod metrics;
 mod policy;
 mod seen;
@@ -15,11 +15,11 @@ use tokio::sync::{SetOnce, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::config::ServerConfig;
-use crate::{Client, Greeting, McpError, Offer, ServerProcess, lock};
+use crate::lock::lock;
+use crate::{Client, Greeting, McpError, Offer, ServerProcess};
 use metrics::Metrics;
 use seen::Seen;
 
-pub(crate) use life::run;
 pub(crate) use metrics::{CallResult, describe as describe_metrics};
 pub use policy::{ClientRoots, Launchers, ManagerPolicy, Watch};
 pub(crate) use status::Notices;
@@ -133,7 +133,7 @@ impl Live {
 }
 
 impl Server {
-    /// A server that is `Starting` must be given to [`run`].
+    /// A server that is `Starting` must be given to [`life::run`].
     pub(crate) fn new(
         config: ServerConfig,
         policy: Arc<ManagerPolicy>,

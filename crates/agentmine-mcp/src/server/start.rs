@@ -10,8 +10,9 @@ use tokio::time::{Instant, timeout};
 use super::{Live, Server};
 use crate::client::is_servers_own;
 use crate::config::{ServerConfig, ServerPlace, Transport};
+use crate::lock::lock;
 use crate::text::tail_of;
-use crate::{Client, Era, Launcher, McpError, ProcessFault, lock};
+use crate::{Client, Era, Launcher, McpError, ProcessFault};
 
 /// How long to wait for a process to end after its stdout did, to distinguish a crash from a bad connection.
 pub(super) const AFTERMATH: Duration = Duration::from_millis(300);

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::config::ServerConfig;
-use crate::{Greeting, McpError, lock};
+use crate::lock::lock;
+use crate::{Greeting, McpError};
 
 /// Notices that wait to be taken. Then the oldest are dropped.
 const MAX_WAITING: usize = 1_000;

@@ -1,0 +1,35 @@
+//! Texts of others, shortened and without what only a terminal or a parser reads.
+
+use crate::incoming;
+
+/// The first `max` bytes, cut between two characters.
+pub(crate) fn cap(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// Lines, by every character that any reader takes for the end of one.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c| {
+        matches!(
+            c,
+            '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    };
+    text.split(ends).map(|line| line.trim_end_matches('\r'))
+}
+
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\t' => c,
+            c if c.is_control() => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+pub(crate) fn on_one_line(text: &str, max: usize) -> String {
+    let (text, _) = incoming::plain(text);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    printable(&text).chars().take(max).collect()
+}

@@ -1,0 +1,8 @@
+//! Locking.
+
+/// Locks even after a holder has panicked: everything behind these locks is consistent at every statement.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
