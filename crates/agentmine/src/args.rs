@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use agentmine_runtime::config::BackendKind;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
+use crate::config::ConfigCommand;
 use crate::doctor::DoctorArgs;
 use crate::mcp::McpArgs;
 use crate::memory::MemoryArgs;
-use crate::print::Json;
 use crate::queue::QueueCommand;
+use crate::run::RunArgs;
 use crate::session::SessionCommand;
 use crate::store::StoreCommand;
 use crate::task::TaskCommand;
@@ -76,51 +76,6 @@ pub(crate) struct DemoArgs {
     pub(crate) dir: Option<PathBuf>,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    /// The git repository to work on
-    #[arg(long, value_name = "PATH")]
-    pub(crate) repo: PathBuf,
-    /// One issue, as a Markdown file [default: every open issue in .agentmine/issues with the request label]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) issue: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) with: LoopArgs,
-}
-
-/// What the fleet's loop works with.
-#[derive(Debug, clap::Args)]
-pub(crate) struct LoopArgs {
-    /// Base URL of an OpenAI-compatible API, e.g. http://127.0.0.1:11434/v1 for Ollama
-    #[arg(long, value_name = "URL")]
-    pub(crate) base_url: Option<String>,
-    /// The model's name
-    #[arg(long, value_name = "NAME")]
-    pub(crate) model: Option<String>,
-    /// A shell command that must succeed on the result; can be repeated
-    #[arg(long, value_name = "COMMAND")]
-    pub(crate) check: Vec<String>,
-    /// Where the agent's commands run: in a jail on this machine, or in a Docker container
-    #[arg(long, value_name = "BACKEND", value_enum, default_value_t = SandboxArg::Local)]
-    pub(crate) sandbox: SandboxArg,
-}
-
-/// Where the agent's commands run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SandboxArg {
-    Local,
-    Docker,
-}
-
-impl From<SandboxArg> for BackendKind {
-    fn from(arg: SandboxArg) -> Self {
-        match arg {
-            SandboxArg::Local => Self::Local,
-            SandboxArg::Docker => Self::Docker,
-        }
-    }
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// List the agents of the project in this folder
@@ -149,20 +104,4 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         json: bool,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Check the configuration and report every fault
-    Check,
-    /// Show every key with its value; secrets are shown as set or unset
-    Show {
-        /// Also show where each value came from: default, file and line, variable or flag
-        #[arg(long)]
-        origin: bool,
-        #[command(flatten)]
-        json: Json,
-    },
-    /// Print the JSON Schema of config.yaml
-    Schema,
 }

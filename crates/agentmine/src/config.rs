@@ -6,10 +6,26 @@ use agentmine_mcp::config::Loaded;
 use agentmine_runtime::config::{self, Config, SettingValue, Sources, Trackers};
 use agentmine_runtime::exit::{Exit, Failure};
 use anyhow::Result;
+use clap::Subcommand;
 use serde_json::Value;
 
-use crate::args::ConfigCommand;
 use crate::print::{Json, cell, line, table, trimmed};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration and report every fault
+    Check,
+    /// Show every key with its value; secrets are shown as set or unset
+    Show {
+        /// Also show where each value came from: default, file and line, variable or flag
+        #[arg(long)]
+        origin: bool,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Print the JSON Schema of config.yaml
+    Schema,
+}
 
 /// Runs one of the commands.
 pub(crate) fn run(file: Option<PathBuf>, command: &ConfigCommand) -> Result<Exit> {

@@ -11,6 +11,7 @@ mod embedded;
 mod git;
 mod live;
 mod live_reply;
+mod loop_args;
 mod mcp;
 mod memory;
 mod pager;

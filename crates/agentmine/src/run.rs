@@ -17,11 +17,23 @@ use url::Position::{AfterPath, BeforeHost};
 use url::Url;
 
 use crate::again;
-use crate::args::{LoopArgs, RunArgs};
 use crate::embedded::{self, Embedded};
 use crate::live::{self, Ending};
+use crate::loop_args::LoopArgs;
 use crate::print::{clean, line, program};
 use crate::summary;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// The git repository to work on
+    #[arg(long, value_name = "PATH")]
+    pub(crate) repo: PathBuf,
+    /// One issue, as a Markdown file [default: every open issue in .agentmine/issues with the request label]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) issue: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) with: LoopArgs,
+}
 
 /// Works on every requested issue, and shows how each ended.
 pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {

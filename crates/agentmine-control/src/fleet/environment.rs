@@ -12,7 +12,7 @@ use agentmine_trackers::{Tracker, TrackerError};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Fleet, in_time};
+use super::trackers::{Fleet, in_time};
 use crate::ControlError;
 use crate::agents::{self, AGENTS_FOLDER};
 use crate::worker::{Place, blocking};

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Context;
+use super::context::Context;
 use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef, to_value};
 use crate::memory::{self, MemoryChange, MemoryFields, MemoryQuery, NewMemory, ProjectMemory};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use rmcp::model::{Resource, ResourceTemplate};
 
-use super::Context;
+use super::context::Context;
 use crate::ControlError;
 
 /// A part of the resources of a kind: the first one, or what follows a cursor of an earlier one.

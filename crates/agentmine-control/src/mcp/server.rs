@@ -18,8 +18,9 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use super::resources::{self, ResourceKind};
+use super::tables;
 use super::tool::ToolDef;
 use super::watch::{MAX_SUBSCRIPTIONS, State, Subscriptions, changed, watched};
 use crate::{ControlError, input};
@@ -68,8 +69,8 @@ impl ControlServer {
     pub fn new(context: Context) -> Self {
         Self {
             context: Arc::new(context),
-            tools: Arc::new(super::tools()),
-            resources: Arc::new(super::resources()),
+            tools: Arc::new(tables::tools()),
+            resources: Arc::new(tables::resources()),
             subscriptions: Subscriptions::default(),
         }
     }

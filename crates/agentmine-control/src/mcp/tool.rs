@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Context;
+use super::context::Context;
 use crate::ControlError;
 
 /// What a tool does to the world.

@@ -14,7 +14,7 @@ use rmcp::model::ResourceUpdatedNotificationParam;
 use rmcp::service::Peer;
 use tokio::task::AbortHandle;
 
-use super::Context;
+use super::context::Context;
 use crate::{ControlError, input};
 
 /// How often a task is checked.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::file::{MAX_FILE, MemoryFile, decode, encode};
-use super::{ProjectMemory, full, replace, secrets_in};
+use super::records::{ProjectMemory, full, replace, secrets_in};
 use crate::ControlError;
 use crate::folder::{Entry, Folder, Kind};
 

@@ -6,7 +6,7 @@ use agentmine_store::why::{held_back, over};
 use agentmine_store::{Held, Store, TaskFilter};
 use agentmine_trackers::{Item, LabelRequest, Tracker, TrackerError, objection_to_request};
 
-use super::why::{Reason, Why, of_task};
+use super::reasons::{Reason, Why, of_task};
 use crate::fleet::{Environment, Fleet, Found, Subject, environment, in_time};
 use crate::worker::Place;
 use crate::{ControlError, input};

@@ -1,60 +1,14 @@
 //! Why a task is or is not being worked on.
 
-use agentmine_domain::{Task, TaskHome, TaskState};
-use agentmine_store::why::{TaskReason, known_reasons};
-use agentmine_store::{Held, Store};
+use agentmine_store::Store;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use super::reasons::{Why, of_task};
 use super::untaken::why_of_item;
-use crate::fleet::{Environment, Fleet, Subject, environment};
+use crate::fleet::Fleet;
 use crate::worker::Place;
 use crate::{ControlError, input};
-
-/// Why a task is or is not being worked on.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Why {
-    /// The task's number; absent for an item that has no task.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<i64>,
-    /// The item, if the request named it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub item: Option<String>,
-    /// The task's status; for an item without a task, held if its request does not start work, else no_task.
-    pub status: String,
-    /// Whether somebody works on it now.
-    pub is_worked_on: bool,
-    /// The reasons, the most important first.
-    pub reasons: Vec<Reason>,
-    /// The agent, image, network and limits that it gets; null if it is over, or if no tracker could be queried about
-    /// the item.
-    pub environment: Option<Environment>,
-}
-
-/// One reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Reason {
-    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, pause_file, requested, round. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
-    pub code: String,
-    /// The reason as a sentence.
-    pub message: String,
-}
-
-impl Reason {
-    pub(super) fn new(code: &str, message: impl Into<String>) -> Self {
-        Self {
-            code: code.to_owned(),
-            message: message.into(),
-        }
-    }
-}
-
-impl From<TaskReason> for Reason {
-    fn from(TaskReason { code, message }: TaskReason) -> Self {
-        Self { code, message }
-    }
-}
 
 /// Which task or item.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
@@ -91,64 +45,4 @@ pub async fn why(
             "expected either taskId or item".into(),
         )),
     }
-}
-
-/// The same of a task that was found already.
-pub(super) async fn of_task(
-    store: &dyn Store,
-    fleet: &Fleet,
-    place: &Place,
-    task: &Task,
-    held: Option<&Held>,
-) -> Result<Why, ControlError> {
-    let (reasons, is_worked_on) = known_reasons(store, task, held).await?;
-    let mut reasons: Vec<Reason> = reasons.into_iter().map(Reason::from).collect();
-    if task.state == TaskState::Queued && task.home() != TaskHome::People {
-        reasons.extend(pause_file(fleet));
-    }
-    let agent = task.card.agent.as_deref();
-    let environment = match (task.state, task.home()) {
-        (TaskState::Ended(_), _) => None,
-        (TaskState::Queued | TaskState::Leased(_) | TaskState::Paused, home) => {
-            let tracker = fleet.tracker_of(task);
-            let subject = match (home, &tracker) {
-                (TaskHome::People, _) => Subject::Here,
-                (TaskHome::Item | TaskHome::Repository, Some(tracker)) => {
-                    Subject::Item(tracker.as_ref(), &task.item)
-                }
-                (TaskHome::Item | TaskHome::Repository, None) => Subject::Unserved(&task.item),
-            };
-            Some(environment(fleet, place, subject, agent).await)
-        }
-    };
-    Ok(Why {
-        id: Some(task.number.0),
-        item: None,
-        status: task.state.public().to_string(),
-        is_worked_on,
-        reasons,
-        environment,
-    })
-}
-
-/// That no worker of this machine takes tasks.
-fn pause_file(fleet: &Fleet) -> Option<Reason> {
-    let file = fleet.config().consumer.paused_by()?;
-    let file = file.display();
-    Some(Reason::new(
-        "pause_file",
-        format!(
-            "{file} (consumer.pause_file) exists: workers on this machine take no tasks until it is removed."
-        ),
-    ))
-}
-
-/// The reasons of a task alone, the strongest first.
-///
-/// # Errors
-/// [`ControlError::TaskNotFound`].
-pub async fn reasons(store: &dyn Store, number: i64) -> Result<Vec<Reason>, ControlError> {
-    let task = input::task(store, number).await?;
-    let (reasons, _) = known_reasons(store, &task, None).await?;
-    Ok(reasons.into_iter().map(Reason::from).collect())
 }

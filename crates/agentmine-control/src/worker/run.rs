@@ -6,9 +6,10 @@ use agentmine_store::{NewExternal, Store};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Place;
+use super::blocking::blocking;
 use super::client::{Approval, ClientProgram, command_line, quoted};
-use super::trees::{blocking, git_error, path_of, tree_name};
+use super::place::Place;
+use super::trees::{git_error, path_of, tree_name};
 use crate::sessions::{self, DEFAULT_AGENT};
 use crate::{ControlError, agents, input};
 

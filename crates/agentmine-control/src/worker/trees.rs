@@ -10,7 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Place;
+use super::blocking::blocking;
+use super::place::Place;
 use crate::{ControlError, input};
 
 /// With this begin the names of our work trees in a repository.
@@ -225,11 +226,4 @@ pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
         None => ControlError::Git(error.to_string())
             .hint("start it in a folder of the task's git repository"),
     }
-}
-
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ControlError> + Send + 'static,
-) -> Result<T, ControlError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(ControlError::Git(format!("git did not end: {error}"))))
 }

@@ -19,9 +19,9 @@ use agentmine_trackers::Tracker;
 use agentmine_trackers::local::LocalTracker;
 use anyhow::{Context as _, Result};
 
-use crate::args::LoopArgs;
 use crate::control::failure as failed;
 use crate::embedded::{self, open_configured, place};
+use crate::loop_args::LoopArgs;
 use crate::print::{clean, line, one_line, program};
 use crate::run::{apply_flags, follow, head, model, refused, summaries};
 

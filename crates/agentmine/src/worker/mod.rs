@@ -9,9 +9,9 @@ use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::args::LoopArgs;
 use crate::control::{at_once, failure as failed};
 use crate::embedded::{Here, open_here};
+use crate::loop_args::LoopArgs;
 use crate::print::{Json, cell, clean, line, note, one_line, program, table, trimmed};
 use crate::task::number;
 
