@@ -40,6 +40,7 @@ mod gitlab;
 mod graphql;
 mod image_contents;
 mod images;
+mod imports;
 mod item_faults;
 mod kubernetes;
 mod limited_writes;
