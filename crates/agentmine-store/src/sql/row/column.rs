@@ -11,7 +11,7 @@ use crate::LeaseRequest;
 use crate::sql::failure::Failure;
 
 /// A UUID. SQLite holds it as text.
-pub(in crate::sql) struct Id(Uuid);
+pub(in crate::sql) struct Id(pub(super) Uuid);
 
 impl From<Id> for TaskId {
     fn from(id: Id) -> Self {
@@ -20,7 +20,7 @@ impl From<Id> for TaskId {
 }
 
 /// A time in whole milliseconds. SQLite holds it as milliseconds since 1970, UTC.
-pub(in crate::sql) struct Timestamp(DateTime<Utc>);
+pub(in crate::sql) struct Timestamp(pub(super) DateTime<Utc>);
 
 /// Reads a column type in one database by way of a type that sqlx knows.
 macro_rules! column {
