@@ -4,7 +4,10 @@ mod file;
 mod records;
 mod transfer;
 
-pub use records::{MemoryChange, MemoryFields, MemoryList, MemoryPreview, MemoryQuery, NewMemory, ProjectMemory, add, get, list, markdown, preview, update};
+pub use records::{
+    MemoryChange, MemoryFields, MemoryList, MemoryPreview, MemoryQuery, NewMemory, ProjectMemory,
+    add, get, list, markdown, preview, update,
+};
 pub use transfer::{
     Exported, Imported, MEMORY_FOLDER, Overwrite, Transfer, TransferState, export, import,
 };
