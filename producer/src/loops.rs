@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::deps::ProducerDeps;
 use crate::scan::{self, Scan, scan};
 use crate::{
-    capacity, cleanup, commands, dashboards, figures, items, orphans, paused, retention, rounds, webhooks,
+    capacity, cleanup, commands, dashboards, figures, items, orphans, paused, retention, rounds,
+    webhooks,
 };
 
 /// No scan takes longer: each request to a tracker has a time limit, and a rate limit ends the scan.
