@@ -76,7 +76,7 @@ mod tests {
         set_mode(&path, 0o777);
         let error = create(&path).unwrap_err();
         assert!(
-            error.to_string().contains("written by everybody"),
+            error.to_string().contains("writable by everybody"),
             "{error}"
         );
         set_mode(&path, 0o700);

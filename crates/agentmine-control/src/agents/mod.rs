@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(faults.len(), 5, "{faults:?}");
         let text = format!("{faults:?}");
         for part in [
-            "a name that no agent can have",
+            "not a valid name for an agent",
             "link.yaml: it is a link",
             "typo.yaml:1:1: unknown key `descriptoin`",
             "did you mean `description`?",

@@ -82,7 +82,7 @@ async fn a_commit_whose_message_closes_an_issue_is_pushed_once_it_is_reworded() 
         .await
         .ok();
     let shown = world.git(&repo, "push origin work").await.err();
-    assert!(shown.contains("says `Fixes #9`"), "{shown}");
+    assert!(shown.contains("contains `Fixes #9`"), "{shown}");
     assert_eq!(world.upstream_head("work").await, "");
     write(&repo, ".git/said", "Greet everybody\n\nFor #9\n");
     world
@@ -104,7 +104,7 @@ async fn a_commit_that_skips_the_checks_of_the_forge_is_not_pushed() {
         .await
         .ok();
     let shown = world.git(&repo, "push origin work").await.err();
-    assert!(shown.contains("says `[skip ci]`"), "{shown}");
+    assert!(shown.contains("contains `[skip ci]`"), "{shown}");
     assert_eq!(world.upstream_head("work").await, "");
 }
 
