@@ -374,7 +374,7 @@ async fn a_set_up_that_requests_a_refused_host_for_ever_is_ended() {
     let (rig, body, transcript) = changed(&[settings, SPIN], adds_a_note(), |_| ()).await;
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
     let ended =
-        "ended after 1000 refused requests: web requests to packages.example.com:443 were refused";
+        "ended after 300 refused requests: web requests to packages.example.com:443 were refused";
     assert!(transcript.contains(ended), "{transcript}");
     assert!(body.contains("| 137, as on the base commit |"), "{body}");
 }
@@ -390,7 +390,7 @@ async fn a_command_that_requests_a_refused_host_for_ever_is_ended() {
     let (rig, _, transcript) = changed(&[SPIN], scenario, |_| ()).await;
     assert_eq!(rig.sessions().await[0].usage.model_calls, 4);
     let ended =
-        "ended after 1000 refused requests: web requests to packages.example.com:443 were refused";
+        "ended after 300 refused requests: web requests to packages.example.com:443 were refused";
     assert!(transcript.contains(ended), "{transcript}");
 }
 

@@ -116,7 +116,7 @@ async fn a_repository_or_agent_that_the_fleet_does_not_have_is_refused() {
         (
             &["octo/other"][..],
             3,
-            "octo/other is none of the repositories",
+            "octo/other is not a repository",
         ),
         (
             &["octo/nothing"],

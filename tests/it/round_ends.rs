@@ -209,7 +209,7 @@ async fn the_same_conflict_ends_them((mut rig, pull): (Rig, PullView)) {
         &mut rig,
         &pull,
         "same_conflict",
-        &["round 2 did not solve the conflict"],
+        &["round 2 did not resolve the conflict"],
     )
     .await;
 }

@@ -48,7 +48,7 @@ async fn each_reason(rig: Rig) {
     assert_eq!(codes(&rig.why(&name(DEMO, closed), 0)), ["closed"]);
     let why = rig.why(&name(OTHER, foreign), 0);
     assert_eq!(codes(&why), ["not_scanned"]);
-    says(&why, "octo/other is none of the repositories");
+    says(&why, "octo/other is not a repository");
 
     // By its address, as it is copied from a browser.
     let list = match rig.config["trackers"].get("gitlab") {

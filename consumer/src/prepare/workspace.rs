@@ -19,7 +19,7 @@ pub(crate) const PROJECT: &str = "/workspace/project";
 /// Time limit for one git command of the worker; large repositories take long.
 const GIT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// How many refused requests to one host end a command. npm never ends by itself if its registry is refused.
-const MOST_REFUSALS: u64 = 1000;
+const MOST_REFUSALS: u64 = 300;
 /// Maximum size in bytes of the output of one git command of the worker.
 const GIT_OUTPUT: usize = 256 * 1024;
 

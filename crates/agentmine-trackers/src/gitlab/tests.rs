@@ -526,7 +526,7 @@ async fn what_the_token_does_not_allow_is_named() {
     };
     assert!(scope.contains("no scope `api`"), "{scope}");
     assert!(
-        project.contains("no Developer of group/sub/demo"),
+        project.contains("not a Developer of group/sub/demo"),
         "{project}"
     );
 }
