@@ -113,11 +113,7 @@ async fn a_repository_or_agent_that_the_fleet_does_not_have_is_refused() {
     rig.forge
         .add_repo("octo/other", agentmine_tests::forge::write_demo);
     for (more, code, words) in [
-        (
-            &["octo/other"][..],
-            3,
-            "octo/other is not a repository",
-        ),
+        (&["octo/other"][..], 3, "octo/other is not a repository"),
         (
             &["octo/nothing"],
             5,
