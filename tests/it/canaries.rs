@@ -222,7 +222,7 @@ impl Watched {
             let fault = ForgeFault::on("GET", scanned)
                 .status(status)
                 .body(&echo(&token));
-            self.rig.forge.inject(fault.times(10));
+            self.rig.forge.inject(fault.times(1000));
             self.fails("a forge that echoes", "producer", &[]).await;
             self.rig.forge.heal();
         }
