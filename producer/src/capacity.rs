@@ -21,7 +21,7 @@ use chrono::{DateTime, Utc};
 use futures::StreamExt as _;
 
 use crate::deps::ProducerDeps;
-use crate::waits::{Items, Looked, Pulls};
+use crate::waits::{self, Items, Looked, Pulls};
 
 /// Time between two passes over the repositories with waiting tasks.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
@@ -194,7 +194,7 @@ async fn in_repository(deps: &ProducerDeps, load: RepositoryLoad) -> Result<Admi
                 continue;
             }
             Looked::Withdrawn(reason) => {
-                store.request_stop(task.id, &reason).await?;
+                waits::stop(deps, task.id, &reason).await?;
                 continue;
             }
         }

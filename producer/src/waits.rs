@@ -6,10 +6,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use agentmine_domain::{ItemKind, ItemRef, Round, Task};
+use agentmine_domain::{ItemKind, ItemRef, Round, Task, TaskId};
 use agentmine_runtime::config::has_label;
 use agentmine_store::OpenedPullRequest;
 use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
+use anyhow::Result;
 
 use crate::commands;
 use crate::deps::ProducerDeps;
@@ -195,6 +196,16 @@ impl AskedBy {
             false => Self::Label,
         }
     }
+}
+
+/// Stops a task that waited for its turn, since nobody wants the work on its item any more. Returns whether it did.
+///
+/// Another loop or another producer may have admitted the task before the item was read; its worker has changed the labels
+/// then. The label follows the row, so the row that is read after the item decides.
+pub(crate) async fn stop(deps: &ProducerDeps, task: TaskId, reason: &str) -> Result<bool> {
+    let now = deps.store.task(task).await?;
+    let waits = now.is_some_and(|now| now.card.waits_for.is_some());
+    Ok(waits && deps.store.request_stop(task, reason).await?)
 }
 
 /// Why nobody wants the work on the item of a waiting task any more.

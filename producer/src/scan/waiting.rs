@@ -69,8 +69,9 @@ impl Waiting {
             };
             let asked_by = AskedBy::Label;
             if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, asked_by) {
-                deps.store.request_stop(request.task, &reason).await?;
-                tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
+                if waits::stop(deps, request.task, &reason).await? {
+                    tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
+                }
             }
         }
         Ok(())
