@@ -2,7 +2,7 @@
 
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::DEMO;
-use agentmine_tests::model::{Scenario, commit_and_push, edit_create, say, shell};
+use agentmine_tests::model::{Scenario, commit_and_push, edit_create, say};
 use agentmine_tests::projects::{self, Everyday};
 use agentmine_tests::registry::Registry;
 use serde_json::json;
@@ -350,14 +350,14 @@ async fn a_failed_set_up_does_not_make_a_result_with_green_checks_partial() {
     assert!(transcript.contains("set-up failed"), "{transcript}");
 }
 
-/// Requests a host that is refused, for ever, as npm does if its registry is refused and it has more to download than
+/// Requests a host that cannot be reached, for ever, as npm does with its registry if it has more to download than
 /// connections.
 const SPIN: (&str, &str) = (
     "spin.py",
     r#"
 import os, socket
 proxy = os.environ["HTTPS_PROXY"].rpartition("/")[2].split(":")
-request = b"CONNECT packages.example.com:443 HTTP/1.1\r\nHost: packages.example.com:443\r\n\r\n"
+request = b"CONNECT packages.invalid:443 HTTP/1.1\r\nHost: packages.invalid:443\r\n\r\n"
 while True:
     with socket.create_connection((proxy[0], int(proxy[1]))) as connection:
         connection.sendall(request)
@@ -366,7 +366,7 @@ while True:
 );
 
 #[tokio::test]
-async fn a_set_up_that_requests_a_refused_host_for_ever_is_ended() {
+async fn a_set_up_that_requests_a_host_in_vain_for_ever_is_ended() {
     let settings = (
         ".agentmine/config.yaml",
         "setup: [\"python3 spin.py\"]\nchecks: [\"test -e note.txt\"]\n",
@@ -374,24 +374,9 @@ async fn a_set_up_that_requests_a_refused_host_for_ever_is_ended() {
     let (rig, body, transcript) = changed(&[settings, SPIN], adds_a_note(), |_| ()).await;
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
     let ended =
-        "ended after 300 refused requests: web requests to packages.example.com:443 were refused";
+        "ended after 300 requests in vain: web requests to packages.invalid:443 were not forwarded";
     assert!(transcript.contains(ended), "{transcript}");
     assert!(body.contains("| 137, as on the base commit |"), "{body}");
-}
-
-#[tokio::test]
-async fn a_command_that_requests_a_refused_host_for_ever_is_ended() {
-    let scenario = Scenario::new("adds a note").replies([
-        shell("python3 spin.py"),
-        edit_create("note.txt", "a note\n"),
-        commit_and_push("Add a note"),
-        say("Added a note."),
-    ]);
-    let (rig, _, transcript) = changed(&[SPIN], scenario, |_| ()).await;
-    assert_eq!(rig.sessions().await[0].usage.model_calls, 4);
-    let ended =
-        "ended after 300 refused requests: web requests to packages.example.com:443 were refused";
-    assert!(transcript.contains(ended), "{transcript}");
 }
 
 #[tokio::test]

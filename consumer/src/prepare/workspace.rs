@@ -18,8 +18,9 @@ use crate::error::WorkspaceError;
 pub(crate) const PROJECT: &str = "/workspace/project";
 /// Time limit for one git command of the worker; large repositories take long.
 const GIT_TIMEOUT: Duration = Duration::from_secs(1800);
-/// How many refused requests to one host end a command. npm never ends by itself if its registry is refused.
-const MOST_REFUSALS: u64 = 300;
+/// How many requests to one host that are refused, or cannot be forwarded, end a set-up command. npm never ends by itself if its
+/// registry cannot be reached.
+const MOST_IN_VAIN: u64 = 300;
 /// Maximum size in bytes of the output of one git command of the worker.
 const GIT_OUTPUT: usize = 256 * 1024;
 
@@ -104,7 +105,7 @@ impl Workspace {
             .await
     }
 
-    /// Runs a command of the project's set-up. It is ended early if it requests a host that is refused over and over.
+    /// Runs a command of the project's set-up. It is ended early if it requests a host over and over in vain.
     pub(crate) async fn set_up(
         &self,
         line: &str,
@@ -115,7 +116,8 @@ impl Workspace {
         tokio::select! {
             biased;
             done = self.shell(line, timeout, max_output) => done,
-            reason = self.refused_for_ever() => {
+            host = self.gateway.often_in_vain(MOST_IN_VAIN) => {
+                let reason = format!("ended after {MOST_IN_VAIN} requests in vain: {host}");
                 Ok(CommandResult {
                     exit_code: 137,
                     stdout: CommandOutput::default(),
@@ -125,13 +127,6 @@ impl Workspace {
                 })
             }
         }
-    }
-
-    /// Waits until a host that is refused was requested over and over after the call, and returns the reason for which
-    /// the command that does so is ended.
-    pub(crate) async fn refused_for_ever(&self) -> String {
-        let refused = self.gateway.refused_often(MOST_REFUSALS).await;
-        format!("ended after {MOST_REFUSALS} refused requests: {refused}")
     }
 
     /// Runs a check of the project: a shell command whose result is evidence.

@@ -318,13 +318,9 @@ impl FleetTools<'_> {
     ) -> Result<(ToolResult, Files), SessionError> {
         match (route, &self.command) {
             (Route::Command, Some(command)) => {
-                let executed =
-                    command.execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor);
-                let result = tokio::select! {
-                    biased;
-                    done = executed => done?,
-                    reason = self.workspace.refused_for_ever() => failed("network_refused", &reason),
-                };
+                let result = command
+                    .execute(self.sandbox.as_ref(), arguments, &self.ctx.redactor)
+                    .await?;
                 Ok((result, Files::MaybeChanged))
             }
             (Route::Editor(command), _) => {

@@ -74,8 +74,8 @@ pub(crate) struct Ledger {
     state: Mutex<State>,
     /// Notified of each push that upstream accepted.
     accepted: Notify,
-    /// Notified of each web request that was refused.
-    refused: Notify,
+    /// Notified of each web request that was refused, or could not be forwarded.
+    in_vain: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -83,6 +83,8 @@ struct State {
     /// Of git, oldest first.
     git: Vec<TrafficEvent>,
     web: HashMap<Web, u64>,
+    /// Web requests that were refused, or could not be forwarded, by host and reason; of the first [`MAX_HOSTS`].
+    in_vain: HashMap<String, u64>,
     allowed: usize,
     refused: usize,
     /// What [`Ledger::news`] has not returned yet.
@@ -210,27 +212,46 @@ impl Ledger {
 
     pub(crate) fn web_blocked(&self, host: &str, port: u16, by: BlockedBy, reason: &str) {
         by.count(1);
-        self.state().count(Web {
+        let web = Web {
             host: printable(host),
             port,
             refused: Some(printable(reason)),
-        });
-        self.refused.notify_waiters();
+        };
+        let line = web.line();
+        self.state().count(web);
+        self.was_in_vain(line);
     }
 
-    /// Waits until web requests to one host were refused so many times after the call, and returns its entry's line.
-    pub(crate) async fn refused_often(&self, times: u64) -> String {
-        let before = self.state().web.clone();
-        let since = |web: &Web, count: u64| count - before.get(web).copied().unwrap_or_default();
+    /// A request to a host was allowed, and could not be forwarded.
+    pub(crate) fn web_unreachable(&self, host: &str, port: u16, reason: &str) {
+        let host = printable(host);
+        self.was_in_vain(format!(
+            "web requests to {host}:{port} were not forwarded: {reason}"
+        ));
+    }
+
+    fn was_in_vain(&self, line: String) {
+        let mut state = self.state();
+        if state.in_vain.len() < MAX_HOSTS || state.in_vain.contains_key(&line) {
+            *state.in_vain.entry(line).or_default() += 1;
+        }
+        drop(state);
+        self.in_vain.notify_waiters();
+    }
+
+    /// Waits until so many web requests to one host were refused, or could not be forwarded, after the call. Returns a
+    /// line that says which host, and why.
+    pub(crate) async fn often_in_vain(&self, times: u64) -> String {
+        let before = self.state().in_vain.clone();
+        let is_often = |(line, count): &(&String, &u64)| {
+            let seen = before.get(*line).copied().unwrap_or_default();
+            *count - seen >= times
+        };
         loop {
-            let mut next = std::pin::pin!(self.refused.notified());
+            let mut next = std::pin::pin!(self.in_vain.notified());
             next.as_mut().enable();
-            let often = |(web, count): (&Web, &u64)| {
-                let is_often = web.refused.is_some() && since(web, *count) >= times;
-                is_often.then(|| web.line())
-            };
-            if let Some(line) = self.state().web.iter().find_map(often) {
-                return line;
+            if let Some((line, _)) = self.state().in_vain.iter().find(is_often) {
+                return line.clone();
             }
             next.await;
         }
@@ -368,13 +389,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_is_refused_over_and_over_is_noticed() {
+    async fn a_host_that_is_requested_over_and_over_in_vain_is_noticed() {
         let ledger = Ledger::default();
         let refuse = |host, times| {
             (0..times).for_each(|_| ledger.web_blocked(host, 443, BlockedBy::Host, "no"));
         };
         refuse("before", 9);
-        let mut often = Box::pin(ledger.refused_often(3));
+        let mut often = Box::pin(ledger.often_in_vain(3));
         let before = futures::poll!(often.as_mut());
         assert!(before.is_pending(), "what was before does not count");
         (0..9).for_each(|_| ledger.web_allowed("fine", 443, AllowedBy::Listed));
@@ -385,6 +406,13 @@ mod tests {
         refuse("other", 1);
         let line = "web requests to other:443 were refused: no";
         assert_eq!(often.await, line);
+        let often = ledger.often_in_vain(2);
+        let away = async { (0..2).for_each(|_| ledger.web_unreachable("away", 80, "no answer")) };
+        let (line, ()) = futures::future::join(often, away).await;
+        assert_eq!(
+            line,
+            "web requests to away:80 were not forwarded: no answer"
+        );
     }
 
     #[test]

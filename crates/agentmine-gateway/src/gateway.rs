@@ -156,10 +156,10 @@ impl Gateway {
         self.inner.ledger.news()
     }
 
-    /// Waits until web requests to one host were refused so many times after the call, and returns a line that says
-    /// which host, and why.
-    pub async fn refused_often(&self, times: u64) -> String {
-        self.inner.ledger.refused_often(times).await
+    /// Waits until so many web requests to one host were refused, or could not be forwarded, after the call. Returns a
+    /// line that says which host, and why.
+    pub async fn often_in_vain(&self, times: u64) -> String {
+        self.inner.ledger.often_in_vain(times).await
     }
 
     /// How many pushes [`Self::events`] had no room for.

@@ -164,6 +164,8 @@ impl WebProxy {
             }
             Err(DialError::Unreachable(reason)) => {
                 self.allowed(&target, allowed_by);
+                let host = target.host.to_string();
+                self.ledger.web_unreachable(&host, target.port, reason);
                 return text(StatusCode::BAD_GATEWAY, reason);
             }
         };
