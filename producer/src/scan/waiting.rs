@@ -68,10 +68,10 @@ impl Waiting {
                 continue;
             };
             let asked_by = AskedBy::Label;
-            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, asked_by) {
-                if waits::stop(deps, request.task, &reason).await? {
-                    tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
-                }
+            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, asked_by)
+                && waits::stop(deps, request.task, &reason).await?
+            {
+                tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
             }
         }
         Ok(())
