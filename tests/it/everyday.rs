@@ -350,14 +350,14 @@ async fn a_failed_set_up_does_not_make_a_result_with_green_checks_partial() {
     assert!(transcript.contains("set-up failed"), "{transcript}");
 }
 
-/// Requests a host that cannot be reached, for ever, as npm does with its registry if it has more to download than
+/// Requests a host that is refused, for ever, as npm does with its registry if it has more to download than
 /// connections.
 const SPIN: (&str, &str) = (
     "spin.py",
     r#"
 import os, socket
 proxy = os.environ["HTTPS_PROXY"].rpartition("/")[2].split(":")
-request = b"CONNECT packages.invalid:443 HTTP/1.1\r\nHost: packages.invalid:443\r\n\r\n"
+request = b"CONNECT 10.0.0.1:443 HTTP/1.1\r\nHost: 10.0.0.1:443\r\n\r\n"
 while True:
     with socket.create_connection((proxy[0], int(proxy[1]))) as connection:
         connection.sendall(request)
@@ -373,8 +373,7 @@ async fn a_set_up_that_requests_a_host_in_vain_for_ever_is_ended() {
     );
     let (rig, body, transcript) = changed(&[settings, SPIN], adds_a_note(), |_| ()).await;
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
-    let ended =
-        "ended after 300 requests in vain: web requests to packages.invalid:443 were not forwarded";
+    let ended = "ended after 300 requests in vain: web requests to 10.0.0.1:443 were refused";
     assert!(transcript.contains(ended), "{transcript}");
     assert!(body.contains("| 137, as on the base commit |"), "{body}");
 }
