@@ -6,7 +6,7 @@ use crate::item_faults::end;
 use crate::rig::{REQUEST, Rig, assert_done, codes};
 use crate::rounds::{counted, rounds, script};
 
-/// What the account writes without a marker: it is no person's wish.
+/// What the account writes without a marker: no person requested it.
 const ITSELF: &str = "print the canary of ourselves";
 
 /// The token's account is the bot: it works on an issue, hears neither itself nor its own labels, and hears people.
