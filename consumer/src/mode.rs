@@ -1,4 +1,4 @@
-//! When a consumer ends.
+//! The mode of a consumer. Below both the slots, which end by it, and what starts them.
 
 /// When a consumer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

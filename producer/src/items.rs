@@ -16,7 +16,6 @@ use agentmine_store::TaskFilter;
 use agentmine_trackers::{Item, Tracker, TrackerError, closed};
 use anyhow::Result;
 use futures::StreamExt as _;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
@@ -42,9 +41,7 @@ pub(crate) async fn watch(
     (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
     draining: CancellationToken,
 ) {
-    let lease = Duration::from_secs(deps.config.consumer.lease_seconds.max(1));
-    let mut passes = tokio::time::interval(lease.min(EVERY));
-    passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut passes = deps.passes(EVERY);
     let mut queued = Queued::default();
     while draining.run_until_cancelled(passes.tick()).await.is_some() {
         // A pass is short and is not cancelled.

@@ -11,7 +11,6 @@ use agentmine_store::TaskFilter;
 use agentmine_trackers::{Item, Tracker, TrackerError, closed, for_task};
 use anyhow::Result;
 use futures::StreamExt as _;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
@@ -50,9 +49,7 @@ pub(crate) async fn watch(
     (deps, tracker): (Arc<ProducerDeps>, Arc<dyn Tracker>),
     draining: CancellationToken,
 ) {
-    let lease = Duration::from_secs(deps.config.consumer.lease_seconds.max(1));
-    let mut passes = tokio::time::interval(lease.min(LONGEST));
-    passes.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut passes = deps.passes(LONGEST);
     let mut paused = Paused::default();
     while draining.run_until_cancelled(passes.tick()).await.is_some() {
         // A pass is short and is not cancelled.

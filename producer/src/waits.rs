@@ -45,7 +45,7 @@ impl Pulls {
 }
 
 fn number(pull: &OpenedPullRequest) -> Option<u64> {
-    pull.url.rsplit('/').next()?.parse().ok()
+    ItemRef::number_at(&pull.url)
 }
 
 /// What a look at the item of a waiting task found.

@@ -1,4 +1,4 @@
-//! Texts of others, shortened and without what only a terminal or a parser reads.
+//! Untrusted text, shortened, and without control characters that a terminal or a parser would act on.
 
 use crate::incoming;
 

@@ -142,6 +142,12 @@ pub struct RepositoryKey {
 }
 
 impl ItemRef {
+    /// The number of the item at an address. The repository in the address may have another name now.
+    #[must_use]
+    pub fn number_at(url: &str) -> Option<u64> {
+        url.rsplit('/').next()?.parse().ok()
+    }
+
     /// The repository that it is in.
     #[must_use]
     pub fn repository(&self) -> RepositoryKey {

@@ -1054,9 +1054,8 @@ async fn a_request_that_was_made_after_a_pause_stays_and_one_before_it_does_not(
     }
 }
 
-#[tokio::test]
-async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
-    let world = World::new().await;
+/// An item without a task, and what corrects its label.
+fn orphan_of(world: &World) -> (ItemRef, Reporter) {
     let item = ItemRef {
         number: 8,
         ..world.task.item.clone()
@@ -1067,6 +1066,13 @@ async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
         labels: Labels::default(),
         hold: MINUTE,
     };
+    (item, reporter)
+}
+
+#[tokio::test]
+async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
+    let world = World::new().await;
+    let (item, reporter) = orphan_of(&world);
     let look = async |hours: i64, task: TaskId, label: String| {
         let since = Utc::now() - TimeDelta::hours(hours);
         {
@@ -1103,16 +1109,7 @@ async fn an_item_of_another_fleet_is_left_alone_for_a_day() {
 #[tokio::test]
 async fn an_orphan_gets_the_label_of_a_task_that_is_made_meanwhile() {
     let world = World::new().await;
-    let item = ItemRef {
-        number: 8,
-        ..world.task.item.clone()
-    };
-    let reporter = Reporter {
-        store: Arc::clone(&world.store),
-        tracker: Arc::clone(&world.tracker) as Arc<dyn Tracker>,
-        labels: Labels::default(),
-        hold: MINUTE,
-    };
+    let (item, reporter) = orphan_of(&world);
     let slow = Slow::default();
     {
         let mut forge = world.tracker.forge();

@@ -223,7 +223,7 @@ impl Git {
     }
 }
 
-/// What is said of git that was killed after `limit`.
+/// The error of a git that was killed after `limit`.
 pub(crate) fn too_slow(limit: Duration) -> String {
     let limit = limit.as_secs_f32();
     format!("git did not finish within {limit} s (does a filter of the repository wait?)")

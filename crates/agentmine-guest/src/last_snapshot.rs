@@ -1,4 +1,4 @@
-//! The last snapshot.
+//! The snapshot with which the next one is compared, whether git or the guest took it.
 
 /// A snapshot as it was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

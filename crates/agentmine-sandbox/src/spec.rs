@@ -1,4 +1,4 @@
-//! What sandbox to create.
+//! The specification of a sandbox, the same for all backends.
 
 use agentmine_domain::{Epoch, TaskId};
 

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::deps::ProducerDeps;
 use obey::Given;
 pub(crate) use obey::{Begin, announce_and_label, begin_again};
-use place::{NEWEST, Place, number_of};
+use place::{NEWEST, Place};
 use seen::Due;
 pub use seen::SeenCommands;
 pub(crate) use trigger::is_of_command;
@@ -176,7 +176,7 @@ async fn pull_of(deps: &ProducerDeps, task: &Task) -> Result<Option<u64>> {
 
 /// The number of the pull request that a task opened with its result.
 fn opened_by(task: &Task) -> Option<u64> {
-    number_of(task.pull_request_url.as_ref()?)
+    ItemRef::number_at(task.pull_request_url.as_ref()?)
 }
 
 async fn in_repository(

@@ -13,7 +13,7 @@ use agentmine_trackers::{Admission, Comment, Tracker};
 use anyhow::Result;
 use chrono::TimeDelta;
 
-use super::place::{NEWEST, number_of};
+use super::place::NEWEST;
 use super::trigger::TRIGGER;
 use super::words;
 use crate::capacity;
@@ -137,7 +137,7 @@ impl Given<'_> {
 
     /// Whether an address is that of this pull request. They are compared by number: a repository may be renamed.
     fn is_at(&self, url: Option<&String>) -> bool {
-        url.and_then(|url| number_of(url)) == Some(self.item.number)
+        url.and_then(|url| ItemRef::number_at(url)) == Some(self.item.number)
     }
 
     async fn bearing(&self, task: &Task) -> Result<Bearing> {

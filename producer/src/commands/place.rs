@@ -36,8 +36,3 @@ impl Place {
         self.pulls.iter().map(pull).collect()
     }
 }
-
-/// The number of the pull request at an address. The repository in it may have another name now.
-pub(super) fn number_of(url: &str) -> Option<u64> {
-    url.rsplit('/').next()?.parse().ok()
-}

@@ -39,6 +39,6 @@ pub(crate) async fn stop(
 /// Whether a task opened this pull request. They are compared by number: a repository may be renamed.
 pub(crate) fn opened(task: &Task, pull: &ItemRef) -> bool {
     let url = task.pull_request_url.as_ref();
-    let number = url.and_then(|url| url.rsplit('/').next()?.parse().ok());
+    let number = url.and_then(|url| ItemRef::number_at(url));
     task.item.repository() == pull.repository() && number == Some(pull.number)
 }

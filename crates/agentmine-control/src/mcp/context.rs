@@ -1,4 +1,4 @@
-//! What the operations work with.
+//! The context of all MCP operations: store, broker, project and fleet.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Everything that the server offers.
+//! The tables of all tools and resources of the server. An operation that is not in them is not offered.
 
 use super::resources::ResourceKind;
 use super::tool::ToolDef;

@@ -1,4 +1,4 @@
-//! Work with git and files, which blocks.
+//! Runs work with git and files on threads that may block, so that it delays no other operation.
 
 use crate::ControlError;
 

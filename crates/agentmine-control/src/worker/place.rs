@@ -1,4 +1,4 @@
-//! Where operations are at home.
+//! The project and the folders that the operations of a worker use.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the configuration says of a server.
+//! The configuration of one server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What of a value is secret, as plain texts: of a URL its credentials, of a header what follows its scheme.
+//! The secret parts of a value as plain texts: the credentials of a URL, and what follows the scheme of a header.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

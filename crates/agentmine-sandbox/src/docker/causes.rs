@@ -1,4 +1,4 @@
-//! The causes of an error.
+//! The text of an engine's error with all of its causes, including those that an I/O error contains.
 
 use std::error::Error as StdError;
 use std::io;
