@@ -123,7 +123,7 @@ async fn a_red_base_ends_the_rounds(rig: Rig) {
     let comments = rig.forge.comments(DEMO, pull.number);
     let reported = comments
         .iter()
-        .filter(|it| it.body.contains("fail on `main` as well"));
+        .filter(|it| it.body.contains("also fail on `main`"));
     assert_eq!(reported.count(), 1, "{comments:#?}");
 }
 

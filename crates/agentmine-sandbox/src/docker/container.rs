@@ -65,12 +65,7 @@ impl Control for Container {
     }
 
     async fn pause(&self) -> Result<(), SandboxError> {
-        self.engine
-            .call("pausing the container", |docker| {
-                let id = self.id.clone();
-                async move { docker.pause_container(&id).await }
-            })
-            .await
+        self.engine.pause(&self.id).await
     }
 
     async fn unpause(&self) -> Result<(), SandboxError> {

@@ -21,6 +21,10 @@ use crate::error::SandboxError;
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 const STOP_GRACE_SECONDS: i32 = 10;
 const REMOVE_TRIES: u32 = 3;
+/// With the waits between them, 5.6 seconds.
+const PAUSE_TRIES: u32 = 8;
+/// What runc says when the kernel did not stop all processes in time.
+const NOT_FROZEN: &str = "unable to freeze";
 
 /// A connection to an engine.
 #[derive(Debug, Clone)]
@@ -160,6 +164,23 @@ impl Engine {
             .collect())
     }
 
+    /// Pauses a container, by its id. On a slow machine the kernel may not stop all of its processes in the time that
+    /// runc gives it, most of all while one starts: then runc lets them go on, and leaves another try to its caller
+    /// (<https://github.com/opencontainers/runc/pull/4388>).
+    pub(super) async fn pause(&self, id: &str) -> Result<(), SandboxError> {
+        let mut attempt = 1;
+        loop {
+            let paused = self.try_call(|docker| async move { docker.pause_container(id).await });
+            match paused.await {
+                Err(err) if attempt < PAUSE_TRIES && is_not_frozen_yet(&err) => {
+                    tokio::time::sleep(Duration::from_millis(200) * attempt).await;
+                    attempt += 1;
+                }
+                done => return done.map_err(|err| self.error("pausing the container", &err)),
+            }
+        }
+    }
+
     /// Stops, kills and removes a container with its volumes, by its id. It is no error if there is none.
     pub(crate) async fn remove(&self, id: &str) -> Result<(), SandboxError> {
         let mut last = None;
@@ -252,9 +273,14 @@ fn is_short_of_something(status: u16, message: &str) -> bool {
         "cannot allocate memory",
         "resource temporarily unavailable",
         "too many open files",
+        NOT_FROZEN,
     ];
     let message = message.to_lowercase();
     status == 503 || (status >= 500 && shortages.iter().any(|it| message.contains(it)))
+}
+
+fn is_not_frozen_yet(err: &Error) -> bool {
+    matches!(err, Error::DockerResponseServerError { message, .. } if message.contains(NOT_FROZEN))
 }
 
 /// Whether the engine failed to answer, as opposed to refusing.
@@ -288,13 +314,13 @@ mod tests {
         assert!(!is_short_of_something(500, "unknown runtime"));
     }
 
-    /// An engine with one stopped container, whose first `failures` removals fail.
-    async fn faulty(failures: u32, removals: Arc<AtomicU32>) -> Engine {
+    /// An engine with one stopped container, whose first `failures` removals and pauses fail.
+    async fn faulty(failures: u32, tries: Arc<AtomicU32>) -> Engine {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let host = format!("tcp://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, failures, Arc::clone(&removals)));
+                tokio::spawn(serve(stream, failures, Arc::clone(&tries)));
             }
         });
         let config = config::Docker {
@@ -304,7 +330,7 @@ mod tests {
         Engine::connect(&config).await.unwrap()
     }
 
-    async fn serve(stream: TcpStream, failures: u32, removals: Arc<AtomicU32>) {
+    async fn serve(stream: TcpStream, failures: u32, tries: Arc<AtomicU32>) {
         let (read, mut write) = stream.into_split();
         let mut lines = BufReader::new(read).lines();
         let mut request = String::new();
@@ -312,13 +338,19 @@ mod tests {
             if request.is_empty() {
                 request = line;
             } else if line.is_empty() {
+                let fails = || tries.fetch_add(1, Ordering::SeqCst) < failures;
                 let (status, body) = match request.as_str() {
-                    r if r.starts_with("DELETE") => {
-                        match removals.fetch_add(1, Ordering::SeqCst) < failures {
-                            true => (500, r#"{"message":"device or resource busy"}"#),
-                            false => (204, ""),
-                        }
-                    }
+                    r if r.starts_with("DELETE") => match fails() {
+                        true => (500, r#"{"message":"device or resource busy"}"#),
+                        false => (204, ""),
+                    },
+                    r if r.contains("/pause") => match fails() {
+                        true => (
+                            500,
+                            r#"{"message":"OCI runtime pause failed: unable to freeze: unknown"}"#,
+                        ),
+                        false => (204, ""),
+                    },
                     r if r.contains("/version") => (200, r#"{"ApiVersion":"1.41"}"#),
                     _ => (200, r#"{"State":{"Running":false}}"#),
                 };
@@ -340,6 +372,18 @@ mod tests {
         let engine = faulty(2, Arc::clone(&removals)).await;
         engine.remove("some").await.unwrap();
         assert_eq!(removals.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_container_that_the_kernel_does_not_freeze_at_once_is_paused_later() {
+        let tries = Arc::new(AtomicU32::new(0));
+        let engine = faulty(3, Arc::clone(&tries)).await;
+        engine.pause("some").await.unwrap();
+        assert_eq!(tries.load(Ordering::SeqCst), 4);
+        // It is no fault of the task.
+        let engine = faulty(99, tries).await;
+        let error = engine.pause("some").await.unwrap_err();
+        assert!(matches!(error, SandboxError::Unavailable(_)), "{error}");
     }
 
     #[tokio::test]
