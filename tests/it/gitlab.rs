@@ -9,7 +9,7 @@ use agentmine_runtime::permit::Permit;
 use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, Keyset};
 use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say};
 use agentmine_trackers::{
-    CommentKind, GitLabTracker, GitSource, NewPullRequest, Tracker, TrackerError,
+    CheckMarks, CommentKind, GitLabTracker, GitSource, NewPullRequest, Tracker, TrackerError,
 };
 
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
@@ -269,6 +269,53 @@ async fn many_merge_requests_of_ours_cost_one_request_while_nothing_changes() {
     assert_eq!(after[7].number, before[8].number);
     assert!(after[7].updated_at > before[8].updated_at);
     assert_eq!(after[8], before[9]);
+}
+
+#[tokio::test]
+async fn how_the_checks_of_all_merge_requests_stand_costs_a_request_for_a_hundred() {
+    let world = OnGitLab::new().await;
+    let of = [world.issue().await];
+    for n in 0..250 {
+        let head = format!("b{n}");
+        world.forge.add_pull(PROJECT, &head, "main", "title", &[]);
+    }
+    let config = GitLab {
+        token: Some(Secret::new(world.forge.human_token())),
+        ..world.forge.gitlab_config(&[PROJECT])
+    };
+    let tracker = GitLabTracker::new(&config).unwrap();
+    let pulls = tracker.open_pulls(&of).await.unwrap().pulls;
+    let (changed, other) = (&pulls[217], &pulls[216]);
+    let write = |dir: &std::path::Path| std::fs::write(dir.join("new.txt"), "text").unwrap();
+    world.forge.commit(PROJECT, &changed.head, "main", write);
+    let before = world.forge.requests().len();
+    let marks = async || tracker.check_marks().await.unwrap();
+    let first = marks().await;
+    assert_eq!(world.forge.requests().len() - before, 3);
+    let known = |marks: &CheckMarks| pulls.iter().all(|pull| marks.of(pull).is_some());
+    assert!(known(&first));
+    assert_eq!(first, marks().await);
+
+    let job = |state| {
+        let commit = world.forge.branch_sha(PROJECT, &changed.head).unwrap();
+        world
+            .forge
+            .add_job(PROJECT, &commit, "test", state, "a log");
+    };
+    for state in ["pending", "failure"] {
+        let before = marks().await;
+        job(state);
+        let after = marks().await;
+        assert_ne!(before.of(changed), after.of(changed), "{state}");
+        assert_eq!(before.of(other), after.of(other), "{state}");
+    }
+    // Those of a former account, and of one that is gone.
+    let config = GitLab {
+        former_logins: vec![HUMAN.to_owned(), "nobody".to_owned()],
+        ..world.forge.gitlab_config(&[PROJECT])
+    };
+    let marks = GitLabTracker::new(&config).unwrap().check_marks().await;
+    assert!(known(&marks.unwrap()));
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub use marker::{FLEET_MARKER, Marker};
 pub use objection::{Objection, objection_to_request, objection_to_text, objection_to_text_of};
 pub use people::{Admission, Edit, Person, Requested};
 pub use person_task::for_task;
-pub use rounds::{Checks, OpenPull, OpenPulls, Thread};
+pub use rounds::{CheckMarks, Checks, OpenPull, OpenPulls, Thread};
 pub use tracker::Tracker;
 
 /// The configured trackers, in the order of the configuration. Sends no request.

@@ -1,5 +1,7 @@
 //! What a forge shows of the fleet's own pull requests: which are open, and the threads of their reviews.
 
+use std::collections::HashMap;
+
 use agentmine_domain::RedCheck;
 use chrono::{DateTime, Utc};
 
@@ -29,6 +31,23 @@ pub struct OpenPulls {
     pub pulls: Vec<OpenPull>,
     /// The ids of repositories that could not be read: nothing is known about theirs.
     pub unread: Vec<String>,
+}
+
+/// A text for each pull request that stays the same while its checks, and what is known of conflicts, do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckMarks(HashMap<(String, u64), String>);
+
+impl CheckMarks {
+    pub(crate) fn add(&mut self, repo_id: String, number: u64, mark: String) {
+        self.0.insert((repo_id, number), mark);
+    }
+
+    /// That of a pull request; `None` if it is not known.
+    #[must_use]
+    pub fn of(&self, pull: &OpenPull) -> Option<&str> {
+        let key = (pull.repo_id.clone(), pull.number);
+        self.0.get(&key).map(String::as_str)
+    }
 }
 
 /// A thread of a review: what people wrote about one place, and the answers.

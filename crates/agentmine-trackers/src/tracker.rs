@@ -12,7 +12,7 @@ use crate::item::{
 };
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
-use crate::rounds::{Checks, OpenPulls, Thread};
+use crate::rounds::{CheckMarks, Checks, OpenPulls, Thread};
 
 /// One tracker, with its credentials. Whatever writes takes a permit, which is checked right before each request.
 #[async_trait]
@@ -286,6 +286,11 @@ pub trait Tracker: Send + Sync + 'static {
     /// only our own. None where nobody reviews.
     async fn open_pulls(&self, _repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
         Ok(OpenPulls::default())
+    }
+    /// By which an unchanged state of the checks and conflicts of our open pull requests is known without a look at each.
+    /// None where such looks do not count.
+    async fn check_marks(&self) -> Result<CheckMarks, TrackerError> {
+        Ok(CheckMarks::default())
     }
     /// How the checks of a commit of a pull request stand.
     async fn checks(&self, _pull: &ItemRef, _commit: &str) -> Result<Checks, TrackerError> {

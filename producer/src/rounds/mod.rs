@@ -23,7 +23,7 @@ use agentmine_domain::{
 use agentmine_effects::{Effects, Pushers};
 use agentmine_runtime::config::BranchRemovalRule;
 use agentmine_store::Enqueued;
-use agentmine_trackers::{OpenPull, OpenPulls, Tracker, TrackerError};
+use agentmine_trackers::{CheckMarks, OpenPull, OpenPulls, Tracker, TrackerError};
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -89,6 +89,7 @@ pub(crate) async fn begin(
     watched: Watched,
 ) -> Result<Vec<Begun>> {
     let Watched { tasks, open } = watched;
+    let marks = marks(deps, tracker, &tasks, &open).await;
     let mut begun = Vec::new();
     let mut faults = Faults::default();
     for origin in tasks {
@@ -99,6 +100,7 @@ pub(crate) async fn begin(
             deps,
             tracker,
             origin: &origin,
+            marks: &marks,
         };
         match Box::pin(look.at(&open)).await {
             Ok(task) => {
@@ -112,6 +114,38 @@ pub(crate) async fn begin(
         }
     }
     Ok(begun)
+}
+
+/// The tracker's marks of checks, if more pull requests are to be looked at than the marks would take requests.
+async fn marks(
+    deps: &ProducerDeps,
+    tracker: &Arc<dyn Tracker>,
+    tasks: &[Task],
+    open: &OpenPulls,
+) -> CheckMarks {
+    if !deps.config.rounds.enabled {
+        return CheckMarks::default();
+    }
+    let due = tasks.iter().filter(|task| {
+        let seen = deps.pulls.get(task.id);
+        let is_due = |pull| seen.is_none_or(|seen| seen.is_as(pull) && seen.is_due());
+        pull_of(task, open).is_some_and(is_due)
+    });
+    if due.count() * PULLS_A_PAGE <= open.pulls.len() {
+        return CheckMarks::default();
+    }
+    tracker.check_marks().await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the checks of all pull requests cannot be read at once");
+        CheckMarks::default()
+    })
+}
+
+/// The open pull request of a task.
+fn pull_of<'p>(task: &Task, open: &'p OpenPulls) -> Option<&'p OpenPull> {
+    let head = task.branch();
+    let repo_id = &task.item.repo_id;
+    let is_it = |pull: &&OpenPull| pull.repo_id == *repo_id && pull.head == head;
+    open.pulls.iter().find(is_it)
 }
 
 /// The task of a round that no worker has claimed yet.
@@ -128,19 +162,17 @@ struct Look<'a> {
     deps: &'a ProducerDeps,
     tracker: &'a Arc<dyn Tracker>,
     origin: &'a Task,
+    marks: &'a CheckMarks,
 }
 
 impl Look<'_> {
     /// Begins a round if one is due.
     async fn at(&self, open: &OpenPulls) -> Result<Option<Begun>> {
-        let repo_id = &self.origin.item.repo_id;
-        if open.unread.contains(repo_id) {
+        if open.unread.contains(&self.origin.item.repo_id) {
             return Ok(None);
         }
-        let head = self.origin.branch();
-        let is_it = |pull: &&OpenPull| pull.repo_id == *repo_id && pull.head == head;
         let seen = self.deps.pulls.get(self.origin.id).unwrap_or_default();
-        let Some(pull) = open.pulls.iter().find(is_it) else {
+        let Some(pull) = pull_of(self.origin, open) else {
             return match seen.hidden.is_some_and(|again| again > Instant::now()) {
                 true => Ok(None),
                 false => self.not_listed(open).await.map(|()| None),
@@ -149,16 +181,22 @@ impl Look<'_> {
         if !self.deps.config.rounds.enabled {
             return Ok(None);
         }
+        if seen.is_as(pull) && !seen.is_due() {
+            return Ok(None);
+        }
+        let mark = self.marks.of(pull);
+        if seen.is_as(pull) && seen.is_marked(mark) {
+            let age = seen.since.map_or(Duration::ZERO, |since| since.elapsed());
+            let again = Some(Instant::now() + apart(age));
+            self.deps.pulls.put(self.origin.id, Seen { again, ..seen });
+            return Ok(None);
+        }
         let mut now = Seen {
             updated_at: pull.updated_at,
             head: pull.head_sha.clone(),
+            mark: mark.map(|mark| (mark.to_owned(), Instant::now())),
             ..Seen::default()
         };
-        let is_same = seen.updated_at == now.updated_at && seen.head == now.head;
-        let is_due = seen.again.is_none_or(|again| again <= Instant::now());
-        if seen.settled && is_same && !is_due {
-            return Ok(None);
-        }
         now.foreign = seen.foreign.filter(|_| seen.head == now.head);
         let since = seen.since.filter(|_| seen.head == now.head);
         now.since = Some(since.unwrap_or_else(Instant::now));
@@ -218,10 +256,12 @@ impl Look<'_> {
         };
         if cause.is_empty() && !red.of_base {
             seen.settled = true;
-            seen.again = Some(match is_younger_than(pull.updated_at, SAME_TIME) {
-                true => Instant::now(),
-                false => Instant::now() + apart(age),
-            });
+            if is_younger_than(pull.updated_at, SAME_TIME) {
+                // A mark says nothing of comments.
+                (seen.again, seen.mark) = (Some(Instant::now()), None);
+            } else {
+                seen.again = Some(Instant::now() + apart(age));
+            }
             return Ok(None);
         }
         let max = self.deps.config.rounds.max;
@@ -428,6 +468,8 @@ impl Look<'_> {
     }
 }
 
+/// Of how many pull requests a tracker tells the marks in one request.
+const PULLS_A_PAGE: usize = 100;
 /// Times of trackers are whole seconds: what is said in the second in which a pull request was checked shows the same time.
 /// The tracker's clock may differ by the rest.
 const SAME_TIME: u64 = 60;

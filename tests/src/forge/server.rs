@@ -187,8 +187,14 @@ async fn route(inner: &Arc<Inner>, request: Request<Body>) -> Response {
             return api(inner, speaks, rest.to_owned(), request).await;
         }
     }
+    // Both forges have theirs there.
     if path == "/api/graphql" {
-        return api(inner, Api::GitHub, "/graphql".to_owned(), request).await;
+        let (request, asked) = with_query(request, &path).await;
+        let speaks = match asked.contains("authoredMergeRequests") {
+            true => Api::GitLab,
+            false => Api::GitHub,
+        };
+        return api(inner, speaks, "/graphql".to_owned(), request).await;
     }
     if let Some((repo, rest)) = path.trim_start_matches('/').split_once(".git/") {
         return git_http(inner, repo, rest, request).await;

@@ -13,6 +13,7 @@ mod dashboard;
 mod files;
 mod items;
 mod lists;
+mod marks;
 mod merge_requests;
 mod news;
 mod notes;
@@ -41,7 +42,7 @@ use crate::item::{
 };
 use crate::marker::Marker;
 use crate::people::{Admission, Edit, Person, Requested};
-use crate::rounds::{Checks, OpenPulls, Thread};
+use crate::rounds::{CheckMarks, Checks, OpenPulls, Thread};
 use crate::tracker::Tracker;
 use api::Api;
 pub(crate) use api::host_of;
@@ -128,6 +129,10 @@ forge_tracker! { GitLabTracker {
 
     async fn open_pulls(&self, repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
         self.own.read(&self.api, repos).await
+    }
+
+    async fn check_marks(&self) -> Result<CheckMarks, TrackerError> {
+        self.api.check_marks().await
     }
 
     async fn checks_of_branch(&self, pull: &ItemRef, branch: &str) -> Result<Checks, TrackerError> {

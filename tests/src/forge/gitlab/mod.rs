@@ -5,6 +5,7 @@
 
 mod actions;
 mod discussions;
+mod graphql;
 mod items;
 mod merge_requests;
 mod pipelines;
@@ -89,6 +90,7 @@ fn bad(message: &str) -> Answer {
 pub(super) fn dispatch(inner: &Inner, state: &mut State, ask: &Ask) -> Answer {
     let segments: Vec<&str> = ask.segments.iter().map(String::as_str).collect();
     match (ask.method.as_str(), segments.as_slice()) {
+        ("POST", ["graphql"]) => graphql::authored(state, ask),
         ("GET", ["user"]) => {
             let mut me = shapes::user(&ask.account.login);
             // Clients compare its base with their own.
