@@ -102,7 +102,8 @@ impl Work<'_> {
             model: Arc::clone(&self.model),
             redactor: Arc::clone(&ctx.redactor),
         };
-        let inbox = ItemInbox::new(self.given.clone());
+        let interval = Duration::from_secs(ctx.deps.config.consumer.item_check_seconds);
+        let inbox = ItemInbox::new(ctx, self.given.clone(), interval);
         let (watch, mut deltas) = unbounded_channel();
         let agent = AgentRun {
             model: &model,
@@ -119,7 +120,7 @@ impl Work<'_> {
         tokio::select! {
             outcome = agent.run(history, used) => Ok(outcome?),
             never = show(ctx, &mut deltas) => match never {},
-            never = inbox.watch(ctx) => match never {},
+            never = inbox.watch() => match never {},
             never = self.measurer.checks.get_ready_at_pushes() => match never {},
         }
     }

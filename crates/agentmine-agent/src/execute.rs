@@ -157,7 +157,11 @@ impl<E> Execution<'_, E> {
 
     /// Gives the model what people wrote meanwhile.
     async fn hear(&mut self) -> Result<Heard, E> {
-        let remarks = self.inbox.take();
+        let remarks = tokio::select! {
+            biased;
+            end = self.journal.interrupted() => return Err(end),
+            remarks = self.inbox.take() => remarks,
+        };
         if remarks.is_empty() {
             return Ok(Heard::Nothing);
         }

@@ -53,18 +53,20 @@ pub trait Journal<E>: Send + Sync {
 }
 
 /// What people write while the agent works.
+#[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Takes what has arrived since the last call. The loop records it before the next model call; each remark is
-    /// given once in the life of a task.
-    fn take(&self) -> Vec<Remark>;
+    /// Takes what has arrived since the last call; it may look for it. The loop records it before the next model call;
+    /// each remark is given once in the life of a task. Dropping the future loses nothing.
+    async fn take(&self) -> Vec<Remark>;
 }
 
 /// An inbox in which nothing arrives.
 #[derive(Debug, Clone, Copy)]
 pub struct NoInbox;
 
+#[async_trait]
 impl Inbox for NoInbox {
-    fn take(&self) -> Vec<Remark> {
+    async fn take(&self) -> Vec<Remark> {
         Vec::new()
     }
 }

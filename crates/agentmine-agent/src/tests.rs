@@ -236,8 +236,9 @@ struct Run {
 #[derive(Default)]
 struct Post(Mutex<std::collections::VecDeque<Vec<crate::Remark>>>);
 
+#[async_trait]
 impl Inbox for Post {
-    fn take(&self) -> Vec<crate::Remark> {
+    async fn take(&self) -> Vec<crate::Remark> {
         self.0.lock().unwrap().pop_front().unwrap_or_default()
     }
 }

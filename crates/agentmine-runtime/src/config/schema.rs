@@ -143,7 +143,8 @@ pub struct Consumer {
     /// Seconds without a successful heartbeat until the sandbox is paused and effects stop.
     pub heartbeat_loss_seconds: u64,
     /// Seconds between two checks of the item of a running task. A person withdraws the work by closing the
-    /// item, removing its labels or unassigning the bot.
+    /// item, removing its labels or unassigning the bot. Comments are also read before a model call, once in a sixth of
+    /// this time at most.
     pub item_check_seconds: u64,
     /// Seconds for which an item must not be found before it counts as deleted, where the tracker does not report a
     /// deletion: a tracker may not find a repository for some minutes.
