@@ -272,4 +272,12 @@ mod tests {
         assert_eq!(pull.key(), "agentmine/issue-7");
         assert_eq!(pull.to_string(), "pull_request agentmine/issue-7");
     }
+
+    #[test]
+    fn the_second_look_at_a_label_is_an_effect_of_its_own() {
+        let label = EffectKey::label(TaskLabel::Done, Epoch(3));
+        let check = EffectKey::label_check(TaskLabel::Done, Epoch(3));
+        assert_eq!(check.kind(), EffectKind::LabelCheck);
+        assert_eq!((check.key(), check.epoch()), (label.key(), label.epoch()));
+    }
 }

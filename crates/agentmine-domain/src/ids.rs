@@ -152,4 +152,10 @@ mod tests {
     fn a_worker_is_displayed_by_its_name() {
         assert_eq!(WorkerId("host/1/0".into()).to_string(), "host/1/0");
     }
+
+    #[test]
+    fn a_task_is_displayed_as_it_is_parsed() {
+        let text = "0190a1b2-0000-7000-8000-0000deadbeef";
+        assert_eq!(text.parse::<TaskId>().unwrap().to_string(), text);
+    }
 }

@@ -239,4 +239,23 @@ mod tests {
         item.host = PEOPLE_HOST.into();
         assert_eq!(item.to_string(), "task 7");
     }
+
+    #[test]
+    fn each_tracker_has_its_word_for_a_request_to_merge() {
+        assert_eq!(TrackerKind::GitHub.pull_request(), "pull request");
+        assert_eq!(TrackerKind::GitLab.pull_request(), "merge request");
+        assert_eq!(TrackerKind::Local.pull_request(), "pull request");
+    }
+
+    #[test]
+    fn the_number_is_the_last_part_of_an_address() {
+        for (url, number) in [
+            ("https://github.com/octo/demo/pull/12", Some(12)),
+            ("https://gitlab.com/octo/demo/-/merge_requests/7", Some(7)),
+            ("https://github.com/octo/demo", None),
+            ("", None),
+        ] {
+            assert_eq!(ItemRef::number_at(url), number, "{url}");
+        }
+    }
 }

@@ -292,4 +292,63 @@ mod tests {
         };
         assert_eq!(largest.faults(), []);
     }
+
+    #[test]
+    fn a_record_at_its_limits_fits_and_one_beyond_does_not() {
+        let tags = |n: usize| (0..n).map(|n| format!("t{n}")).collect::<Vec<_>>();
+        let at = MemoryEntry {
+            category: "x".repeat(40),
+            title: "x".repeat(200),
+            summary: "x".repeat(1000),
+            content: "x".repeat(16_384),
+            tags: tags(20),
+            ..entry()
+        };
+        assert_eq!(at.faults(), []);
+        let beyond = MemoryEntry {
+            category: "x".repeat(41),
+            title: "x".repeat(201),
+            summary: "x".repeat(1001),
+            content: "x".repeat(16_385),
+            tags: tags(21),
+            ..entry()
+        };
+        let faults = beyond.faults();
+        let seen: Vec<&str> = faults.iter().map(|fault| fault.seen.as_str()).collect();
+        let expected = [
+            "41 characters",
+            "201 characters",
+            "1001 characters",
+            "16385 bytes",
+            "21 tags",
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn nul_characters_and_repeated_tags_are_told() {
+        let bad = MemoryEntry {
+            summary: "a\0".into(),
+            content: "\0".into(),
+            tags: vec!["rust".into(), "rust".into()],
+            ..entry()
+        };
+        let faults = bad.faults();
+        let seen: Vec<&str> = faults.iter().map(|fault| fault.seen.as_str()).collect();
+        assert_eq!(
+            seen,
+            ["a NUL character", "a NUL character", "\"rust\" twice"]
+        );
+    }
+
+    #[test]
+    fn an_id_is_displayed_as_it_is_and_a_bad_one_quoted_in_part() {
+        let id: MemoryId = "linter".parse().unwrap();
+        assert_eq!(
+            (id.as_str(), id.to_string()),
+            ("linter", "linter".to_owned())
+        );
+        let fault = "A".repeat(100).parse::<MemoryId>().unwrap_err();
+        assert_eq!(fault.seen, format!("{:?}", "A".repeat(80)));
+    }
 }

@@ -147,4 +147,10 @@ mod tests {
             assert_eq!(ProjectName::parse(text), None, "{text}");
         }
     }
+
+    #[test]
+    fn a_project_is_displayed_by_its_name() {
+        let name = ProjectName::of_remote("https://github.com/acme/shop").unwrap();
+        assert_eq!(name.to_string(), "github.com/acme/shop");
+    }
 }

@@ -135,4 +135,51 @@ mod tests {
         let empty: RoundCause = serde_json::from_str("{}").unwrap();
         assert!(empty.is_empty() && empty.may_only_answer());
     }
+
+    #[test]
+    fn a_trigger_is_read_as_it_was_written() {
+        let round = Round {
+            pull: ItemRef {
+                tracker: crate::TrackerKind::GitHub,
+                host: "github.com".into(),
+                repo_id: "42".into(),
+                repo_path: "octo/demo".into(),
+                kind: crate::ItemKind::PullRequest,
+                number: 7,
+            },
+            number: 3,
+            origin: TaskId::new(),
+            head: "a".into(),
+            cause: RoundCause::default(),
+            result: None,
+        };
+        assert_eq!(round.trigger(), "round-3");
+        assert_eq!(Round::number_of(&round.trigger()), Some(3));
+    }
+
+    #[test]
+    fn each_cause_alone_asks_and_only_words_may_be_answered_alone() {
+        let check = RedCheck {
+            name: "ci".into(),
+            log: None,
+            summary: String::new(),
+            failure: String::new(),
+        };
+        let words = RoundCause {
+            requests: vec!["7".into()],
+            ..RoundCause::default()
+        };
+        let checks = RoundCause {
+            checks: vec![check],
+            ..RoundCause::default()
+        };
+        let conflict = RoundCause {
+            conflict: true,
+            ..RoundCause::default()
+        };
+        for (cause, answer) in [(words, true), (checks, false), (conflict, false)] {
+            assert!(!cause.is_empty(), "{cause:?}");
+            assert_eq!(cause.may_only_answer(), answer, "{cause:?}");
+        }
+    }
 }

@@ -226,4 +226,21 @@ mod tests {
         let parts = vec!["**"; 60].join("/");
         assert!(meet(&parts, &format!("{parts}/x")));
     }
+
+    #[test]
+    fn a_scope_is_the_list_of_its_patterns() {
+        let list = vec!["src".to_owned(), "docs/*.md".to_owned()];
+        let scope = WriteScope::try_from(list.clone()).unwrap();
+        assert_eq!(scope.patterns(), list);
+        assert!(!scope.is_unknown() && WriteScope::default().is_unknown());
+        assert_eq!(Vec::from(scope), list);
+        assert!(WriteScope::try_from(vec!["/etc".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn a_pattern_has_two_hundred_characters_at_most() {
+        assert!(WriteScope::new(vec!["語".repeat(200)]).is_ok());
+        assert!(WriteScope::new(vec!["語".repeat(201)]).is_err());
+        assert!(WriteScope::new(vec!["a".into(); 32]).is_ok());
+    }
 }

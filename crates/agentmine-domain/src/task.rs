@@ -460,4 +460,81 @@ mod tests {
         }
         assert_eq!(format!("{:<8}|", TaskState::Queued), "queued  |");
     }
+
+    fn ended(state: TaskState, reason: &str) -> Task {
+        Task {
+            state,
+            reason: Some(reason.into()),
+            ..task(ItemKind::Issue)
+        }
+    }
+
+    #[test]
+    fn a_pause_for_credentials_is_none_of_a_person() {
+        let reason = credentials_reason("401");
+        assert_eq!(reason, "credentials: 401");
+        assert!(ended(TaskState::Paused, &reason).waits_for_credentials());
+        assert!(!ended(TaskState::Queued, &reason).waits_for_credentials());
+        assert!(!ended(TaskState::Paused, "by mona").waits_for_credentials());
+        assert!(!task(ItemKind::Issue).waits_for_credentials());
+    }
+
+    #[test]
+    fn a_pause_for_a_label_names_it() {
+        let reason = pause_label_reason("hold");
+        assert_eq!(reason, "pause label: hold");
+        assert_eq!(label_of_pause(&reason), Some("hold"));
+        assert_eq!(label_of_pause("by mona"), None);
+        assert_eq!(
+            ended(TaskState::Paused, &reason).pause_label(),
+            Some("hold")
+        );
+        assert_eq!(ended(TaskState::Queued, &reason).pause_label(), None);
+        assert_eq!(ended(TaskState::Paused, "by mona").pause_label(), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_of_a_partial_result_alone() {
+        let reason = partial_reason("the tests");
+        assert_eq!(reason, "partial: the tests");
+        let done = TaskState::Ended(EndState::Done);
+        assert_eq!(ended(done, &reason).missing(), Some("the tests"));
+        assert_eq!(ended(done, "it was merged").missing(), None);
+        let failed = TaskState::Ended(EndState::Failed);
+        assert_eq!(ended(failed, &reason).missing(), None);
+    }
+
+    #[test]
+    fn a_task_is_at_home_where_it_was_made() {
+        let of_a_person = |host: &str| {
+            let mut task = task(ItemKind::Task);
+            task.card.origin = TaskOrigin::Person;
+            task.item.host = host.into();
+            task.home()
+        };
+        assert_eq!(task(ItemKind::Issue).home(), TaskHome::Item);
+        assert_eq!(of_a_person(PEOPLE_HOST), TaskHome::People);
+        assert_eq!(of_a_person("github.com"), TaskHome::Repository);
+    }
+
+    #[test]
+    fn a_task_answers_its_own_request_and_one_made_while_it_waited() {
+        let task = Task {
+            answered_trigger: Some("later".into()),
+            ..task(ItemKind::Issue)
+        };
+        assert!(task.answers("event") && task.answers("later"));
+        assert!(!task.answers("another"));
+    }
+
+    #[test]
+    fn a_round_is_a_task_on_a_pull_request() {
+        let round = |kind| Task {
+            trigger: "round-2".into(),
+            ..task(kind)
+        };
+        assert_eq!(round(ItemKind::PullRequest).round(), Some(2));
+        assert_eq!(round(ItemKind::Issue).round(), None);
+        assert_eq!(task(ItemKind::PullRequest).round(), None);
+    }
 }
