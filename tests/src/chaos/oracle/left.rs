@@ -11,17 +11,18 @@ use crate::chaos::fleet::{Fleet, SandboxKind};
 /// How the names of sandboxes begin that were started for no task.
 const SPARE: &str = "coding-agent-exec-spare-";
 
-/// Of whom the sandboxes are that are looked for.
+/// Which sandboxes are looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
-    Tasks,
-    /// Those too that consumers started ahead, and no task has taken.
+    /// Those that a sweep removes: of tasks, and those that were started ahead by a process that ended.
+    TheEnded,
+    /// Those too that a process started ahead, and no task has taken.
     All,
 }
 
-/// Names of the sandboxes of tasks.
-pub(super) async fn of_tasks(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<String>> {
-    sandboxes(fleet, tasks, Of::Tasks).await
+/// Names of the sandboxes that are there although nobody works in them, or will.
+pub(super) async fn to_be_swept(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<String>> {
+    sandboxes(fleet, tasks, Of::TheEnded).await
 }
 
 async fn sandboxes(fleet: &Fleet, tasks: &[Task], of: Of) -> anyhow::Result<Vec<String>> {
@@ -30,32 +31,35 @@ async fn sandboxes(fleet: &Fleet, tasks: &[Task], of: Of) -> anyhow::Result<Vec<
             let jails = fleet.folder.join("state/agentmine/sandboxes");
             let entries = std::fs::read_dir(jails).into_iter().flatten().flatten();
             Ok(entries
-                .filter(|entry| of == Of::All || !is_spare_jail(&entry.path()))
+                .filter(|entry| of == Of::All || !is_kept(&entry.path()))
                 .map(|entry| entry.file_name().to_string_lossy().into_owned())
                 .filter(|name| name.starts_with("coding-agent-exec-"))
                 .collect())
         }
         SandboxKind::Docker => {
             let engine = fleet.engine.as_ref().context("a fleet without an engine")?;
-            let names = engine
-                .docker(&["ps", "-a", "--format", "{{.Names}}"])
-                .await?;
+            let format = "{{.Names}} {{.State}}";
+            let listed = engine.docker(&["ps", "-a", "--format", format]).await?;
             // Those of an engine that others use too may be theirs.
-            let counts_spares = of == Of::All && engine.is_own();
-            let is_ours = |name: &&str| {
-                tasks.iter().any(|task| name.contains(&task.id.to_string()))
-                    || counts_spares && name.starts_with(SPARE)
+            let counts = |line: &str| {
+                let has_ended = ["exited", "dead"].iter().any(|it| line.ends_with(it));
+                engine.is_own() && line.starts_with(SPARE) && (of == Of::All || has_ended)
             };
-            Ok(names.lines().filter(is_ours).map(str::to_owned).collect())
+            let is_ours = |line: &&str| {
+                tasks.iter().any(|task| line.contains(&task.id.to_string())) || counts(line)
+            };
+            Ok(listed.lines().filter(is_ours).map(str::to_owned).collect())
         }
     }
 }
 
-/// Whether the jail in this folder belongs to no task.
-fn is_spare_jail(folder: &Path) -> bool {
+/// Whether the jail in this folder belongs to no task, and to a process that lives: it holds a lock.
+fn is_kept(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let record = std::fs::read_to_string(folder.join("sandbox.json")).unwrap_or_default();
-    name.starts_with(SPARE) && !record.contains("\"name\":")
+    let is_spare = name.starts_with(SPARE) && !record.contains("\"name\":");
+    let held = std::fs::File::open(folder.join("held"));
+    is_spare && held.is_ok_and(|lock| lock.try_lock_shared().is_err())
 }
 
 /// Volumes that belong to no container, if the engine is the suite's own, except those that the programs of all

@@ -146,7 +146,7 @@ pub(super) async fn unsettled(fleet: &Fleet, issues: &[u64]) -> anyhow::Result<O
     if let Some(open) = rows.open_work().await? {
         return Ok(Some(open));
     }
-    let sandboxes = left::of_tasks(fleet, &tasks).await?;
+    let sandboxes = left::to_be_swept(fleet, &tasks).await?;
     if let Some(sandbox) = sandboxes.first() {
         return Ok(Some(format!("the sandbox {sandbox} is left")));
     }
