@@ -1,13 +1,16 @@
 //! Limits on what a repository gets of the fleet, on both forges.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use agentmine_control::tasks;
-use agentmine_domain::{EndState, Task, TaskState};
-use agentmine_tests::forge::{BOT, DEMO, HUMAN};
+use agentmine_domain::{EndState, Task, TaskState, WorkerId};
+use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN};
 use agentmine_tests::model::{Scenario, say};
 use serde_json::json;
+use uuid::Uuid;
 
+use crate::apps::until;
 use crate::dashboard_issue::let_it_be_written;
 use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
 
@@ -502,4 +505,41 @@ async fn a_waiting_task_ends_when_its_label_is_removed_or_its_item_closed() {
             ]
         );
     }
+}
+
+/// A producer whose scan takes long must not take the labels of a worker for those of a person: another one has admitted
+/// the task since.
+async fn a_slow_scan_stops_nothing_that_another_producer_admitted(gitlab: bool) {
+    let mut rig = limited(gitlab).await;
+    rig.config["capacity"] = json!({ "quiet_hours": ["00:00-12:00", "12:00-00:00"] });
+    let number = rig.label_issue();
+    rig.produce().await;
+    assert_eq!(waiting(&rig, "quiet hours").await, 1);
+
+    let list = Fault::on("GET", "/issues?*labels=").delay(Duration::from_secs(8));
+    rig.forge.inject(list);
+    let slow = rig.spawn("producer", &["--once"]);
+    until("the list is read", || rig.forge.faults_left() == 0).await;
+    rig.config["capacity"] = json!({});
+    rig.produce().await;
+    let task = rig.task().await.id;
+    let (worker, lease) = (WorkerId("a/1/0".into()), Duration::from_secs(600));
+    let claim = rig.store.claim(task, &worker, Uuid::new_v4(), lease, 3);
+    assert!(claim.await.unwrap().is_some());
+    assert_eq!(rig.forge.labels(DEMO, number), [PROCESSING]);
+
+    let (status, log) = slow.end().await;
+    assert!(status.success(), "{log}");
+    let reason = rig.store.request_reason(task).await.unwrap();
+    assert_eq!(reason, None, "{log}");
+}
+
+#[tokio::test]
+async fn a_slow_scan_stops_nothing_that_another_producer_admitted_on_github() {
+    a_slow_scan_stops_nothing_that_another_producer_admitted(false).await;
+}
+
+#[tokio::test]
+async fn a_slow_scan_stops_nothing_that_another_producer_admitted_on_gitlab() {
+    a_slow_scan_stops_nothing_that_another_producer_admitted(true).await;
 }
