@@ -491,4 +491,16 @@ mod tests {
         let check: Check = serde_json::from_str(stored).unwrap();
         assert!(matches!(check.standing, Standing::NotRun(_)) && !check.failed());
     }
+
+    #[test]
+    fn a_name_that_goes_on_after_its_random_part_is_not_random() {
+        for (line, expected) in [
+            ("/tmp/ccAb12Cd.o", "/tmp/cc.o"),
+            ("/tmp/ccAb12Cd-x", "/tmp/ccAb12Cd-x"),
+            ("/tmp/ccAb12Cd_x", "/tmp/ccAb12Cd_x"),
+            ("/tmp/ccAb12Cde", "/tmp/ccAb12Cde"),
+        ] {
+            assert_eq!(without_random_names(line), expected);
+        }
+    }
 }

@@ -228,4 +228,10 @@ mod tests {
         let left_out = format!("({} older comments are omitted.)", 50 - kept);
         assert!(section.contains(&left_out), "{left_out}");
     }
+
+    #[test]
+    fn a_remark_of_eight_kibibytes_is_whole() {
+        let text = "x".repeat(8 * 1024);
+        assert!(section(vec![remark(1, &text)], RemarkOrder::OldestFirst).contains(&text));
+    }
 }

@@ -191,3 +191,55 @@ impl Simplified {
         self.messages.push(Message::Assistant(reply));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(id: &str) -> ToolCall {
+        ToolCall {
+            id: id.into(),
+            name: "shell".into(),
+            arguments: "{}".into(),
+        }
+    }
+
+    fn result(id: &str) -> Message {
+        Message::Tool {
+            call_id: id.into(),
+            name: "shell".into(),
+            text: id.into(),
+            is_error: false,
+        }
+    }
+
+    #[test]
+    fn a_simpler_conversation_has_ids_of_its_own_for_calls_and_their_results() {
+        let reply = |ids: &[&str]| {
+            Message::Assistant(ModelReply {
+                calls: ids.iter().map(|id| call(id)).collect(),
+                ..ModelReply::default()
+            })
+        };
+        let messages = vec![
+            reply(&["a|1", "a|2"]),
+            result("a|2"),
+            result("a|1"),
+            // A provider may count anew in each reply.
+            reply(&["a|1"]),
+            result("a|1"),
+        ];
+        let simple = History { messages }.simplified().unwrap();
+        let ids: Vec<&str> = simple
+            .messages
+            .iter()
+            .flat_map(|message| match message {
+                Message::Assistant(reply) => reply.calls.iter().map(|it| it.id.as_str()).collect(),
+                Message::Tool { call_id, .. } => vec![call_id.as_str()],
+                Message::System { .. } | Message::User { .. } => Vec::new(),
+            })
+            .collect();
+        let expected = ["call_1", "call_2", "call_2", "call_1", "call_3", "call_3"];
+        assert_eq!(ids, expected);
+    }
+}

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
+use pulldown_cmark::{CowStr, Event, Options, Parser, Tag};
 use serde::{Deserialize, Serialize};
 
 /// How much of a text a reader does not see, and what was therefore omitted from it.
@@ -103,9 +103,8 @@ fn edits(text: &str) -> Vec<(Range<usize>, Instead)> {
                 let instead = html(&text[range.clone()]);
                 edits.push((range, instead));
             }
-            Event::Start(Tag::Link { link_type, id, .. } | Tag::Image { link_type, id, .. })
-                if is_by_reference(link_type) =>
-            {
+            // A link with its address in place has an empty id, which no definition has.
+            Event::Start(Tag::Link { id, .. } | Tag::Image { id, .. }) => {
                 used.insert(key(&id));
             }
             Event::FootnoteReference(label) => {
@@ -125,13 +124,6 @@ fn edits(text: &str) -> Vec<(Range<usize>, Instead)> {
         .filter(|(label, _)| !used.contains(label));
     edits.extend(unused.map(|(_, range)| (range, Instead::nothing())));
     edits
-}
-
-fn is_by_reference(link: LinkType) -> bool {
-    matches!(
-        link,
-        LinkType::Reference | LinkType::Collapsed | LinkType::Shortcut
-    )
 }
 
 /// Labels are equal without regard to case.
@@ -373,5 +365,32 @@ mod tests {
         let note = note.note().unwrap();
         assert!(note.contains("1 pieces of markup"), "{note}");
         assert!(note.contains("1 invisible characters"), "{note}");
+    }
+
+    #[test]
+    fn of_definitions_those_stay_that_a_link_uses_in_whatever_case() {
+        let text = "[a][One], ![b][TWO] and [c](https://x)\n\n[one]: https://1\n[two]: https://2\n[three]: https://3\n";
+        let shown = shown(text);
+        assert!(
+            shown.contains("https://1") && shown.contains("https://2"),
+            "{shown}"
+        );
+        assert!(!shown.contains("https://3"), "{shown}");
+        assert_eq!(hidden(text), (1, 0));
+    }
+
+    #[test]
+    fn a_sign_in_a_block_of_html_is_no_tag() {
+        let text = "<div>\n1 < 2 title=\"x\" > 0\n</div>\n";
+        assert_eq!(shown(text), text);
+        assert_eq!(hidden(text), (0, 0));
+    }
+
+    #[test]
+    fn one_kind_of_hidden_text_is_enough_for_a_note() {
+        let note = |markup, characters| Hidden { markup, characters }.note();
+        assert_eq!(note(0, 0), None);
+        assert!(note(1, 0).unwrap().contains("1 pieces of markup"));
+        assert!(note(0, 2).unwrap().contains("2 invisible characters"));
     }
 }
