@@ -25,13 +25,13 @@ const PART: u32 = 6;
 /// Where the remarks come from.
 #[async_trait]
 pub(super) trait Comments: Send + Sync {
-    /// Those that are not known.
-    async fn new(&self, known: &BTreeSet<String>) -> Result<Remarks, TrackerError>;
+    /// All but those that are known.
+    async fn beyond(&self, known: &BTreeSet<String>) -> Result<Remarks, TrackerError>;
 }
 
 #[async_trait]
 impl Comments for SessionContext {
-    async fn new(&self, known: &BTreeSet<String>) -> Result<Remarks, TrackerError> {
+    async fn beyond(&self, known: &BTreeSet<String>) -> Result<Remarks, TrackerError> {
         remarks(self, known).await
     }
 }
@@ -91,7 +91,7 @@ impl<'a> ItemInbox<'a> {
         // One that is broken off counts as failed.
         state.failed = true;
         let known = state.known.clone().unwrap_or_default();
-        let found = self.comments.new(&known).await;
+        let found = self.comments.beyond(&known).await;
         state.looked = Some(Instant::now());
         match found {
             Ok(found) => {
@@ -185,7 +185,7 @@ mod tests {
 
     #[async_trait]
     impl Comments for Written {
-        async fn new(&self, known: &BTreeSet<String>) -> Result<Remarks, TrackerError> {
+        async fn beyond(&self, known: &BTreeSet<String>) -> Result<Remarks, TrackerError> {
             self.looks.fetch_add(1, Ordering::SeqCst);
             let takes = *self.takes.lock().unwrap();
             let Some(takes) = takes else {
