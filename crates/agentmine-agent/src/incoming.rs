@@ -393,4 +393,29 @@ mod tests {
         assert!(note(1, 0).unwrap().contains("1 pieces of markup"));
         assert!(note(0, 2).unwrap().contains("2 invisible characters"));
     }
+
+    #[test]
+    fn of_attributes_addresses_and_short_values_of_layout_are_not_hidden() {
+        for (text, expected, markup) in [
+            ("<a href=x>c</a>", "<a href=\"x\">c</a>", 0),
+            ("<a href=x id=evil>c</a>", "<a href=\"x\">c</a>", 1),
+            ("<a href=\"x evil\">c</a>", "<a>c</a>", 1),
+            ("<img width=1234567 open src=x>", "<img src=\"x\">", 0),
+            ("<img width=12345678 src=x>", "<img src=\"x\">", 1),
+            ("<img width=123456789 src=x>", "<img src=\"x\">", 1),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+            assert_eq!(hidden(text), (markup, 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_joins_stays_between_two_parts_alone() {
+        assert_eq!(
+            shown("\u{1f469}\u{200d}\u{1f469}"),
+            "\u{1f469}\u{200d}\u{1f469}"
+        );
+        assert_eq!(shown("\u{1f469}\u{200d}"), "\u{1f469}");
+        assert_eq!(shown("a\u{200d}\u{1f469}"), "a\u{1f469}");
+    }
 }

@@ -178,3 +178,42 @@ fn japanese_text_counts_by_its_characters() {
     assert_eq!(estimated_tokens("abcde"), 2);
     assert_eq!(estimated_tokens(""), 0);
 }
+
+#[test]
+fn a_record_is_shown_without_hidden_text_in_any_of_its_fields() {
+    let hidden = |text: &str| format!("{text}\u{200b}");
+    let MemoryRecord { entry, .. } = with("a", |record| {
+        let entry = &mut record.entry;
+        entry.category = hidden("tooling");
+        entry.title = hidden("Title");
+        entry.summary = format!("{} <!-- evil -->", hidden("Summary"));
+        entry.content = format!("{} <!-- evil -->", hidden("Content"));
+        entry.tags = vec![hidden("rust")];
+    });
+    let shown = as_shown(entry);
+    let MemoryEntry {
+        category,
+        title,
+        summary,
+        content,
+        tags,
+        ..
+    } = shown;
+    assert_eq!((category.as_str(), title.as_str()), ("tooling", "Title"));
+    assert_eq!(
+        (summary.trim_end(), content.trim_end()),
+        ("Summary", "Content")
+    );
+    assert_eq!(tags, ["rust"]);
+}
+
+#[test]
+fn each_share_has_its_name() {
+    let names = [
+        MemoryShare::Whole,
+        MemoryShare::Summary,
+        MemoryShare::Nothing,
+    ]
+    .map(MemoryShare::as_str);
+    assert_eq!(names, ["whole", "summary", "nothing"]);
+}
