@@ -1,13 +1,14 @@
 //! Webhooks: deliveries that others signed start work at once, and nothing else does.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use agentmine_runtime::config::{self, Sources};
 use agentmine_tests::forge::{DEMO, Forge};
 use chrono::Utc;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::endpoint::free_address;
+use crate::endpoint::{free_address, get};
 use crate::forge_clients::node;
 use crate::rig::{PATIENCE, Process, REQUEST, Rig, solves_demo};
 
@@ -224,6 +225,67 @@ async fn a_webhook_of_a_renamed_project_starts_work_at_once_on_gitlab() {
     assert_eq!(deliver(id + 1000).await, 202);
     assert_eq!(deliver(id).await, 202);
     is_at_work(&rig, producer).await;
+}
+
+/// Bodies that nobody here wrote: GitHub's examples of every delivery that the documentation asks for.
+#[tokio::test]
+async fn each_example_of_github_points_to_its_repository() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
+    let metrics = free_address();
+    rig.config["http"] = json!({ "listen": metrics });
+    let (producer, url) = producer(&mut rig).await;
+    let url = format!("{url}/github");
+    let id = rig.forge.repo_id(DEMO).to_string();
+    let args = [SECRET, DEMO, id.as_str()];
+    let printed = node("deliveries.mjs", &args, "/dev/null".as_ref()).await;
+    let mut events = BTreeMap::new();
+    for (n, line) in printed.unwrap().lines().enumerate() {
+        let delivery: Value = serde_json::from_str(line).unwrap();
+        let text = |field: &str| delivery[field].as_str().unwrap().to_owned();
+        let (event, body) = (text("event"), text("body"));
+        let headers = [
+            ("content-type", "application/json"),
+            ("x-github-event", &event),
+            ("x-github-delivery", &n.to_string()),
+            ("x-hub-signature-256", &text("signature")),
+        ];
+        assert_eq!(post(&url, &headers, &body).await, 202, "{event}: {body}");
+        *events.entry(event).or_insert(0) += 1;
+    }
+    assert_eq!(events.len(), 7, "{events:?}");
+    let (_, counted) = get(&metrics, "/metrics").await;
+    let count = |outcome: &str| {
+        let name = format!("agentmine_webhooks_total{{forge=\"github\",outcome=\"{outcome}\"}} ");
+        let line = counted.lines().find_map(|line| line.strip_prefix(&name));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let all: u64 = events.values().sum();
+    assert_eq!((count("accepted"), count("ignored")), (all, 0));
+    producer.terminate();
+    assert!(producer.end().await.0.success());
+}
+
+/// GitLab's deliveries about jobs have no path of the project, and on older servers its id alone.
+#[tokio::test]
+async fn a_delivery_about_a_job_points_to_its_project_by_the_id() {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig.config["trackers"]["gitlab"]["webhook_secret_token"] = SECRET.into();
+    rig.label_issue();
+    let (producer, url) = producer(&mut rig).await;
+    rig.label_issue();
+    let id = rig.forge.repo_id(DEMO);
+    let deliver = async |id: u64| {
+        let body = json!({ "object_kind": "build", "build_status": "failed", "project_id": id, "project_name": "Octo / Demo" });
+        let headers = [("x-gitlab-token", SECRET), ("x-gitlab-event", "Job Hook")];
+        post(&format!("{url}/gitlab"), &headers, &body.to_string()).await
+    };
+    assert_eq!(deliver(id + 1000).await, 202);
+    assert_eq!(deliver(id).await, 202);
+    rig.wait("the second task", |tasks| tasks.len() == 2).await;
+    producer.terminate();
+    assert!(producer.end().await.0.success());
 }
 
 const RENAMED: &str = "octo/renamed";

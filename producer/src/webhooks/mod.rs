@@ -156,17 +156,29 @@ fn json_of<'b>(headers: &HeaderMap, body: &'b [u8]) -> Cow<'b, [u8]> {
 
 /// The repository that a delivery names.
 struct Pointed {
-    path: String,
+    path: Option<String>,
     id: Option<String>,
 }
 
 impl Pointed {
     fn new(repository: &Value, path: &str) -> Option<Self> {
         Some(Self {
-            path: repository[path].as_str()?.to_owned(),
-            id: repository["id"].as_u64().map(|id| id.to_string()),
+            path: Some(repository[path].as_str()?.to_owned()),
+            id: id_of(&repository["id"]),
         })
     }
+
+    /// What is said of a job of GitLab's CI: older servers give the id of its project alone.
+    fn of_job(body: &Value) -> Option<Self> {
+        Some(Self {
+            path: None,
+            id: Some(id_of(&body["project_id"])?),
+        })
+    }
+}
+
+fn id_of(value: &Value) -> Option<String> {
+    value.as_u64().map(|id| id.to_string())
 }
 
 /// Which server a delivery is from.
@@ -215,7 +227,9 @@ impl Receiver {
             kind: TrackerKind::GitLab,
             host: host.unwrap_or_default(),
         };
-        let place = |body: &Value| Pointed::new(&body["project"], "path_with_namespace");
+        let place = |body: &Value| {
+            Pointed::new(&body["project"], "path_with_namespace").or_else(|| Pointed::of_job(body))
+        };
         self.take(&from, genuine, body, place)
     }
 }
@@ -262,15 +276,17 @@ impl Receiver {
         let trackers = self.deps.trackers.iter().enumerate();
         let is_it = |it: &dyn Tracker| it.kind() == from.kind && it.host() == from.host;
         let mut of_forge = trackers.filter(|(_, tracker)| is_it(tracker.as_ref()));
-        let found = of_forge.find_map(|(at, tracker)| match tracker.scans(path) {
-            true => Some((at, path.clone())),
-            false => Some((at, tracker.scanned_as(id.as_deref()?)?)),
+        let found = of_forge.find_map(|(at, tracker)| match path {
+            Some(path) if tracker.scans(path) => Some((at, path.clone())),
+            Some(_) | None => Some((at, tracker.scanned_as(id.as_deref()?)?)),
         });
         let Some((at, scanned)) = found else {
             return false;
         };
         self.hints.note(at, &scanned);
-        if !scanned.eq_ignore_ascii_case(path) {
+        if let Some(path) = path
+            && !scanned.eq_ignore_ascii_case(path)
+        {
             tracing::debug!(
                 path,
                 scanned,
