@@ -471,10 +471,25 @@ impl Forge {
         title: &str,
         labels: &[&str],
     ) -> u64 {
+        self.add_pull_as(HUMAN, repo, (head, base), title, labels)
+    }
+
+    /// The same by somebody else.
+    ///
+    /// # Panics
+    /// If there is no such repository.
+    pub fn add_pull_as(
+        &self,
+        author: &str,
+        repo: &str,
+        (head, base): (&str, &str),
+        title: &str,
+        labels: &[&str],
+    ) -> u64 {
         let labels: Vec<String> = labels.iter().map(|&label| label.to_owned()).collect();
         let pull = Pull::new(head, base, false);
         let mut state = self.inner.lock();
-        let number = state.add_issue(repo, HUMAN, (title, ""), &labels, Some(pull));
+        let number = state.add_issue(repo, author, (title, ""), &labels, Some(pull));
         number.expect("the repository exists")
     }
 

@@ -1,7 +1,7 @@
 //! The memory of the real `producer` while it scans: a separate process, with its database and its broker.
 //!
 //! All hours are quiet hours, so that every task waits: no label moves, and no look at a repository for its capacity adds
-//! requests. It looks for commands as always, and at the lists of its pull requests, but begins no rounds on them.
+//! requests. It looks for commands as always, and at its pull requests, on which nothing happens.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{ItemKind, ItemRef, NewTask, Priority, TrackerKind};
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_store::{Enqueued, Store};
-use agentmine_tests::forge::Forge;
+use agentmine_tests::forge::{BOT, Forge};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -27,8 +27,8 @@ use crate::memory::{Memory, amqp_url, delete_queues, end, memory_of, mib, servic
 
 /// Seconds between two scans.
 const INTERVAL: u64 = 2;
-/// Scans in which nothing changed.
-const IDLE: usize = 4;
+/// How long nothing changes: some scans, and a second look at the checks of each pull request.
+const IDLE: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(1800);
 /// The tasks whose pull requests are open are over, and none is announced.
 const OVER: &str = "UPDATE tasks SET state = 'done', end_reported = true; DELETE FROM outbox";
@@ -63,10 +63,11 @@ async fn measure_on(kind: Kind, size: Size, database: &Database, goals: &mut Goa
     let mut producer = Producer::start(kind, &config, &forge)?;
     producer.until(size.items).await?;
     producer.print(&forge, "until all are found")?;
-    for _ in 0..IDLE {
+    let began = Instant::now();
+    while began.elapsed() < IDLE {
         producer.scan().await?;
     }
-    producer.print(&forge, &format!("{IDLE} idle scans"))?;
+    producer.print(&forge, "a minute and a half in which nothing changes")?;
     change(&forge, size);
     producer.until(size.items + size.changes).await?;
     let memory = producer.print(&forge, &format!("{} changes", size.changes))?;
@@ -106,7 +107,7 @@ async fn open_pulls(kind: Kind, size: Size, database: &Database, forge: &Forge) 
         };
         let (Enqueued::Created(task) | Enqueued::Known(task)) = store.enqueue(&new).await?;
         store.watch_pull(task.id).await?;
-        forge.add_pull(&path, &task.branch(), "main", "Ours", &[]);
+        forge.add_pull_as(BOT, &path, (&task.branch(), "main"), "Ours", &[]);
     }
     let mut admin = PgConnection::connect(&database.url()?).await?;
     sqlx::raw_sql(OVER).execute(&mut admin).await?;
@@ -132,7 +133,6 @@ fn write_config(
         "store": { "url": database.url()? },
         "producer": { "interval_seconds": INTERVAL, "cleanup": false },
         "capacity": { "quiet_hours": ["00:00-12:00", "12:00-00:00"] },
-        "rounds": { "enabled": false },
         "log": { "format": "json" },
     });
     let path = folder.join("config.yaml");
