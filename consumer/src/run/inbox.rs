@@ -220,7 +220,7 @@ mod tests {
         remarks.into_iter().map(|remark| remark.id).collect()
     }
 
-    /// The time passes while the watch goes on.
+    /// The time passes while the watch continues.
     async fn pass(inbox: &ItemInbox<'_>, time: Duration) {
         tokio::select! {
             never = inbox.watch() => match never {},

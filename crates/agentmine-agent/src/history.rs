@@ -225,7 +225,7 @@ mod tests {
             reply(&["a|1", "a|2"]),
             result("a|2"),
             result("a|1"),
-            // A provider may count anew in each reply.
+            // A provider may count again from one in each reply.
             reply(&["a|1"]),
             result("a|1"),
         ];

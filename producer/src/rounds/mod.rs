@@ -468,7 +468,7 @@ impl Look<'_> {
     }
 }
 
-/// Of how many pull requests a tracker tells the marks in one request.
+/// Of how many pull requests a tracker shows the marks in one request.
 const PULLS_A_PAGE: usize = 100;
 /// Times of trackers are whole seconds: what is said in the second in which a pull request was checked shows the same time.
 /// The tracker's clock may differ by the rest.
