@@ -266,7 +266,7 @@ async fn each_example_of_github_points_to_its_repository() {
     assert!(producer.end().await.0.success());
 }
 
-/// GitLab's deliveries about jobs have no path of the project, and on older servers its id alone.
+/// On older servers, GitLab's deliveries about jobs have no path of the project, only its id.
 #[tokio::test]
 async fn a_delivery_about_a_job_points_to_its_project_by_the_id() {
     let mut rig = Rig::on_gitlab(solves_demo()).await;

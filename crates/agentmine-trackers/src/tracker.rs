@@ -287,8 +287,8 @@ pub trait Tracker: Send + Sync + 'static {
     async fn open_pulls(&self, _repos: &[ItemRef]) -> Result<OpenPulls, TrackerError> {
         Ok(OpenPulls::default())
     }
-    /// By which an unchanged state of the checks and conflicts of our open pull requests is known without a look at each.
-    /// None where such looks do not count.
+    /// Marks that show, without a look at each, which of our open pull requests have the same checks and conflicts as
+    /// before. None where such looks do not count.
     async fn check_marks(&self) -> Result<CheckMarks, TrackerError> {
         Ok(CheckMarks::default())
     }

@@ -7,6 +7,7 @@
 mod ends;
 mod failure;
 mod fault;
+mod marks;
 pub(crate) mod metrics;
 mod red;
 mod requests;
@@ -31,6 +32,7 @@ use crate::capacity;
 use crate::deps::ProducerDeps;
 use ends::Ended;
 use fault::Faults;
+use marks::pull_of;
 use red::Red;
 use requests::Requests;
 use seen::Seen;
@@ -89,7 +91,7 @@ pub(crate) async fn begin(
     watched: Watched,
 ) -> Result<Vec<Begun>> {
     let Watched { tasks, open } = watched;
-    let marks = marks(deps, tracker, &tasks, &open).await;
+    let marks = marks::read(deps, tracker, &tasks, &open).await;
     let mut begun = Vec::new();
     let mut faults = Faults::default();
     for origin in tasks {
@@ -114,38 +116,6 @@ pub(crate) async fn begin(
         }
     }
     Ok(begun)
-}
-
-/// The tracker's marks of checks, if more pull requests are to be looked at than the marks would take requests.
-async fn marks(
-    deps: &ProducerDeps,
-    tracker: &Arc<dyn Tracker>,
-    tasks: &[Task],
-    open: &OpenPulls,
-) -> CheckMarks {
-    if !deps.config.rounds.enabled {
-        return CheckMarks::default();
-    }
-    let due = tasks.iter().filter(|task| {
-        let seen = deps.pulls.get(task.id);
-        let is_due = |pull| seen.is_none_or(|seen| seen.is_as(pull) && seen.is_due());
-        pull_of(task, open).is_some_and(is_due)
-    });
-    if due.count() * PULLS_A_PAGE <= open.pulls.len() {
-        return CheckMarks::default();
-    }
-    tracker.check_marks().await.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the checks of all pull requests cannot be read at once");
-        CheckMarks::default()
-    })
-}
-
-/// The open pull request of a task.
-fn pull_of<'p>(task: &Task, open: &'p OpenPulls) -> Option<&'p OpenPull> {
-    let head = task.branch();
-    let repo_id = &task.item.repo_id;
-    let is_it = |pull: &&OpenPull| pull.repo_id == *repo_id && pull.head == head;
-    open.pulls.iter().find(is_it)
 }
 
 /// The task of a round that no worker has claimed yet.
@@ -468,8 +438,6 @@ impl Look<'_> {
     }
 }
 
-/// Of how many pull requests a tracker shows the marks in one request.
-const PULLS_A_PAGE: usize = 100;
 /// Times of trackers are whole seconds: what is said in the second in which a pull request was checked shows the same time.
 /// The tracker's clock may differ by the rest.
 const SAME_TIME: u64 = 60;

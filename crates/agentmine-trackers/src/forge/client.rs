@@ -78,6 +78,15 @@ impl Client {
         })
     }
 
+    /// The address of the GraphQL API, which is beside the REST API's version where the base ends with that.
+    pub(crate) fn graphql(&self, version: &str) -> Url {
+        let mut url = self.url(["graphql"]);
+        if let Some(root) = self.base().path().strip_suffix(&format!("/{version}/")) {
+            url.set_path(&format!("{root}/graphql"));
+        }
+        url
+    }
+
     /// The base of the API, with a slash at its end.
     pub(crate) fn base(&self) -> &Url {
         self.transport.base()

@@ -4,7 +4,6 @@ use agentmine_runtime::permit::Permit;
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use url::Url;
 
 use super::api::Api;
 use super::fault::{LIMITS, refused};
@@ -25,7 +24,9 @@ impl Api {
         what: &str,
     ) -> Result<T, TrackerError> {
         let body = json!({ "query": text.as_str(), "variables": variables });
-        let mut call = Call::query(self.graphql()).json(&body).fault_in(fault_in);
+        let mut call = Call::query(self.client.graphql("v3"))
+            .json(&body)
+            .fault_in(fault_in);
         if let Some(path) = path {
             call = call.within(format!("repos/{path}"));
         }
@@ -41,7 +42,7 @@ impl Api {
         permit: &Permit,
     ) -> Result<(), TrackerError> {
         let body = json!({ "query": text.as_str(), "variables": variables });
-        let call = Call::write(Method::POST, self.graphql(), permit)
+        let call = Call::write(Method::POST, self.client.graphql("v3"), permit)
             .json(&body)
             .fault_in(fault_in)
             .within(format!("repos/{path}"));
@@ -50,15 +51,6 @@ impl Api {
             Some(said) => Err(refused(format!("{what}: {said:.300}"))),
             None => Ok(()),
         }
-    }
-
-    /// The address of the GraphQL API.
-    fn graphql(&self) -> Url {
-        let mut url = self.client.url(["graphql"]);
-        if let Some(root) = self.client.base().path().strip_suffix("/v3/") {
-            url.set_path(&format!("{root}/graphql"));
-        }
-        url
     }
 }
 

@@ -1,10 +1,9 @@
-//! How the checks of all open merge requests of the bot stand, by GraphQL: 100 of them in a request. A look at the
-//! checks of one of them by REST takes four requests, all of which count.
+//! How the checks of all open merge requests of the bot stand, by GraphQL: 100 of them in a request. A look at one
+//! of them by REST takes several requests, all of which count.
 
 use agentmine_domain::TrackerKind;
 use serde::Deserialize;
 use serde_json::json;
-use url::Url;
 
 use super::api::Api;
 use crate::error::TrackerError;
@@ -137,7 +136,7 @@ impl Api {
             ),
         };
         let body = json!({ "query": query, "variables": variables });
-        let call = Call::query(self.graphql()).json(&body);
+        let call = Call::query(self.client.graphql("v4")).json(&body);
         let reply = self.client.send(&call).await?.ok("GitLab's GraphQL API")?;
         let Answer { data, errors } = reply.json()?;
         if let Some(fault) = errors.first() {
@@ -149,15 +148,6 @@ impl Api {
         Ok(data
             .and_then(|data| data.account)
             .and_then(|account| account.authored_merge_requests))
-    }
-
-    /// The address of the GraphQL API, which is beside the REST API's version.
-    fn graphql(&self) -> Url {
-        let mut url = self.client.url(["graphql"]);
-        if let Some(root) = self.client.base().path().strip_suffix("/v4/") {
-            url.set_path(&format!("{root}/graphql"));
-        }
-        url
     }
 }
 
