@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Instant;
 
 use super::fs::{self, Kind, Seen};
+use super::large::becomes_difference;
 use super::look::{Walk, has_rules, read_rules, watch};
 use super::objects::{self, Object, ObjectType, Oid};
 use super::project::{
@@ -372,7 +373,7 @@ impl<'a> Examination<'a> {
         if fs::is_fresh(seen.changed, now) {
             self.project.again.insert(path.to_owned());
         }
-        let blob = Object::new(ObjectType::Blob, content)?;
+        let mut blob = Object::new(ObjectType::Blob, content)?;
         let file = Known {
             kind: seen.kind,
             oid: blob.oid,
@@ -385,7 +386,10 @@ impl<'a> Examination<'a> {
             if has_rules(name) {
                 return only_git("other rules");
             }
-            if known.is_some() && seen.size > MAX_FILE {
+            if let Some(known) = known
+                && seen.size > MAX_FILE
+                && !becomes_difference(&mut blob, known.oid, &self.project.repository, MAX_BYTES)?
+            {
                 return only_git("a change of a large file");
             }
             if seen.kind != Kind::Link {

@@ -17,8 +17,10 @@
 
 mod advance;
 mod alone;
+mod delta;
 mod fs;
 mod index;
+mod large;
 mod learn;
 mod look;
 mod mapped;

@@ -1,16 +1,21 @@
 //! Git's objects (gitformat-pack(5), gitformat-bundle(5)), with SHA-1 names.
 //!
-//! They are not compressed: the worker compresses a bundle anyway, and better than each object by itself.
+//! Small ones are not compressed: the worker compresses a bundle anyway, and better than each object by itself.
 
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use sha1_checked::{Digest as _, Sha1};
 
 use super::fs::now;
 use super::unsure::{Unsure, only_git};
+
+/// A larger object is compressed in the repository: each change of its file leaves one there.
+const COMPRESSED: usize = 64 * 1024;
 
 /// The name of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +102,10 @@ pub(crate) fn store(objects: &Path, object: &Object) -> io::Result<()> {
     }
     let mut raw = header(object.kind, object.content.len());
     raw.extend(&object.content);
-    let whole = deflated(&raw);
+    let whole = match raw.len() > COMPRESSED {
+        true => compressed(&raw)?,
+        false => deflated(&raw),
+    };
     let temporary = folder.join("tmp_obj_agentmine");
     write_new(&temporary, &whole, 0o444).or_else(|error| match error.kind() {
         io::ErrorKind::NotFound => {
@@ -111,6 +119,13 @@ pub(crate) fn store(objects: &Path, object: &Object) -> io::Result<()> {
         _ => Err(error),
     })?;
     std::fs::rename(temporary, path)
+}
+
+/// A zlib stream (RFC 1950), as small as it gets at little cost.
+fn compressed(raw: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = ZlibEncoder::new(Vec::new(), Compression::fast());
+    stream.write_all(raw)?;
+    stream.finish()
 }
 
 /// Writes a file that does not exist yet.
@@ -209,77 +224,4 @@ fn adler32(content: &[u8]) -> u32 {
         b %= MODULUS;
     }
     (b << 16) | a
-}
-
-/// The difference of two trees, entry by entry, if it is worth it.
-pub(crate) fn tree_delta(old: &[u8], new: &[u8]) -> Option<Vec<u8>> {
-    const WORTH_IT: usize = 2048;
-    if new.len() < WORTH_IT {
-        return None;
-    }
-    let mut delta = Vec::new();
-    length(&mut delta, old.len());
-    length(&mut delta, new.len());
-    let known: std::collections::HashMap<&[u8], usize> = tree_entries(old).collect();
-    // From and to in the old tree, and what is inserted.
-    let (mut copied, mut inserted) = (0..0, Vec::new());
-    for (entry, _) in tree_entries(new) {
-        match known.get(entry) {
-            Some(&at) if at == copied.end && inserted.is_empty() => copied.end += entry.len(),
-            Some(&at) => {
-                copy(&mut delta, &copied);
-                insert(&mut delta, &inserted);
-                inserted.clear();
-                copied = at..at + entry.len();
-            }
-            None => {
-                copy(&mut delta, &copied);
-                copied = 0..0;
-                inserted.extend(entry);
-            }
-        }
-    }
-    // What was inserted came after what was copied, or the other way round; never both are pending.
-    copy(&mut delta, &copied);
-    insert(&mut delta, &inserted);
-    (delta.len() < new.len() / 2).then_some(delta)
-}
-
-/// The entries of a tree, each with its place.
-fn tree_entries(tree: &[u8]) -> impl Iterator<Item = (&[u8], usize)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let rest = &tree[at..];
-        let length = rest.iter().position(|&byte| byte == 0)? + 21;
-        let entry = (rest.get(..length)?, at);
-        at += length;
-        Some(entry)
-    })
-}
-
-fn length(delta: &mut Vec<u8>, mut length: usize) {
-    while length > 0x7f {
-        delta.push((length & 0x7f) as u8 | 0x80);
-        length >>= 7;
-    }
-    delta.push(length as u8);
-}
-
-fn copy(delta: &mut Vec<u8>, range: &std::ops::Range<usize>) {
-    const MOST: usize = 0x00ff_ffff;
-    let mut at = range.start;
-    while at < range.end {
-        let size = (range.end - at).min(MOST);
-        delta.push(0xff);
-        delta.extend(&(at as u32).to_le_bytes());
-        delta.extend(&(size as u32).to_le_bytes()[..3]);
-        at += size;
-    }
-}
-
-fn insert(delta: &mut Vec<u8>, content: &[u8]) {
-    for part in content.chunks(0x7f) {
-        delta.push(part.len() as u8);
-        delta.extend(part);
-    }
 }

@@ -25,7 +25,7 @@ pub(super) const MAX_ENTRIES: usize = 400_000;
 pub(super) const MAX_LINKED: usize = 1000;
 /// Maximum number of new or changed files in one snapshot; git is quicker for more.
 pub(super) const MAX_CHANGED: usize = 500;
-/// Maximum size in bytes of a file whose change is stored without git, which stores only the difference.
+/// Of a file of more bytes only the difference is stored, or git stores it.
 pub(super) const MAX_FILE: u64 = 256 * 1024;
 /// Maximum size of all of them.
 pub(super) const MAX_BYTES: u64 = 4 << 20;

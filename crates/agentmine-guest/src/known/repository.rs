@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::fs;
+use super::objects::Oid;
 use super::rules::Rules;
 use super::tree::split;
 use super::unsure::{Unsure, only_git};
@@ -292,6 +293,17 @@ impl Repository {
             (of.strip_prefix(b" ") == Some(name.as_bytes())).then_some(oid)
         });
         line.map(|oid| text(oid).map(str::to_owned)).transpose()
+    }
+
+    /// What the repository stores of an object by itself, compressed; `None` if it is in a pack.
+    pub(super) fn object(&self, oid: Oid, max: u64) -> Result<Option<Vec<u8>>, Unsure> {
+        let hex = oid.to_string();
+        let (folder, name) = hex.split_at(2);
+        let folder = format!("objects/{folder}");
+        match fs::open_folder(self.folder.as_fd(), folder.as_bytes()) {
+            Ok(folder) => fs::small(folder.as_fd(), name.as_bytes(), max),
+            Err(_) => Ok(None),
+        }
     }
 
     fn packed(&self) -> Result<Vec<u8>, Unsure> {

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::objects::{ObjectType, name, tree_delta};
+use super::delta::{blob_delta, tree_delta};
+use super::objects::{ObjectType, name};
 use super::pattern::Pattern;
 use super::rules::{AllRules, Rules};
 
@@ -151,6 +152,45 @@ fn the_difference_of_large_trees_is_small() {
     let delta = tree_delta(&old, &one).unwrap();
     assert!(delta.len() < 40, "{}", delta.len());
     assert_eq!(applied(&old, &delta), one);
+}
+
+#[test]
+fn the_difference_of_two_files_is_what_they_do_not_share() {
+    let old: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+    let with = |from: usize, to: usize, new: &[u8]| [&old[..from], new, &old[to..]].concat();
+    let news = [
+        old.clone(),
+        with(0, 0, b"at the start"),
+        with(400_000, 400_000, b"at the end"),
+        with(200_000, 200_001, b""),
+        with(200_000, 210_000, &[7; 300]),
+        with(0, 1, b""),
+        with(399_999, 400_000, b""),
+        // The same bytes before and after what was inserted.
+        with(8, 8, &old[..8]),
+        [&old[..], &old].concat(),
+    ];
+    for new in &news[..8] {
+        let delta = blob_delta(&old, new).unwrap();
+        assert!(delta.len() < 500, "{}", delta.len());
+        assert_eq!(&applied(&old, &delta), new);
+    }
+    assert_eq!(blob_delta(&old, &news[8]), None);
+    let text = |own: [usize; 2]| -> Vec<u8> {
+        let lines = (0..10_000).map(|n| match own.contains(&n) {
+            true => format!("{n} is another one\n"),
+            // Many are the same.
+            false if n % 3 == 0 => "}\n".to_owned(),
+            false => format!("line {n}\n"),
+        });
+        lines.collect::<String>().into_bytes()
+    };
+    let (old, new) = (text([3, 8000]), text([700, 9999]));
+    let delta = blob_delta(&old, &new).unwrap();
+    assert!(delta.len() < 500, "{}", delta.len());
+    assert_eq!(applied(&old, &delta), new);
+    assert_eq!(blob_delta(b"", b""), None);
+    assert_eq!(blob_delta(&old, b""), None);
 }
 
 /// What a difference makes of a base (gitformat-pack(5)).

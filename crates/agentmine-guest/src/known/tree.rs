@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::delta::tree_delta;
 use super::fs::{Kind, Seen, Stat};
 use super::index::Indexed;
-use super::objects::{Object, ObjectType, Oid, tree_delta};
+use super::objects::{Object, ObjectType, Oid};
 use super::unsure::{Unsure, only_git};
 
 /// What is at a name.

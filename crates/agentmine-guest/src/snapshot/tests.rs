@@ -78,8 +78,8 @@ impl Bench {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
-    /// Takes a snapshot, and compares it with what git alone makes of the files.
-    async fn snapshot(&mut self) -> Taken {
+    /// Takes a snapshot.
+    async fn take(&mut self) -> Taken {
         let mut memory = self.state.snapshots.lock().await;
         let (taken, lesson) =
             take_in_time(self.last.clone(), ROOM, &self.state, &mut memory, LIMIT)
@@ -89,7 +89,12 @@ impl Bench {
             self.with_git += 1;
             learn(lesson, ROOM, &self.state, &mut memory).await;
         }
-        drop(memory);
+        taken
+    }
+
+    /// Takes a snapshot, and compares it with what git alone makes of the files.
+    async fn snapshot(&mut self) -> Taken {
+        let taken = self.take().await;
         if let Some(bundle) = &taken.bundle {
             std::fs::write(self.state.root.join("bundle"), bundle).unwrap();
             self.shell(&format!(
@@ -273,6 +278,71 @@ async fn what_only_git_knows_is_left_to_git() {
     );
     bench.write("kept", "again without git");
     bench.quick().await;
+}
+
+/// 400 KB with one line of its own.
+fn large(own: usize) -> String {
+    let line = |n| match n == own {
+        true => format!("line {n} is another one\n"),
+        false => format!("line {n} of a large file\n"),
+    };
+    (0..15_000).map(line).collect()
+}
+
+#[tokio::test]
+async fn a_change_of_a_large_file_is_sent_as_a_difference() {
+    let mut bench = Bench::learned().await;
+    bench.write("large", &large(0));
+    bench.quick().await;
+    for n in [1, 7000, 14_999] {
+        bench.settle();
+        bench.write("large", &large(n));
+        let bundle = bench.quick().await.bundle.unwrap();
+        assert!(bundle.len() < 2_000, "{n}: {}", bundle.len());
+    }
+    // It begins or ends elsewhere.
+    let text = large(14_999);
+    for part in [&text[100..], &text[100..350_000]] {
+        bench.settle();
+        bench.write("large", part);
+        bench.quick().await;
+    }
+    let objects = bench.shell("git count-objects | cut -d, -f2 | tr -dc 0-9");
+    assert!(objects.parse::<u32>().unwrap() < 1_000, "{objects} KB");
+}
+
+#[tokio::test]
+async fn a_change_of_a_large_file_is_left_to_git_where_the_old_one_is_not_at_hand() {
+    let mut bench = Bench::learned().await;
+    let blob = ".git/objects/$(git hash-object large | sed 's|..|&/|')";
+    let spoils = [
+        "git repack -adq && git prune-packed".to_owned(),
+        format!("rm -f {blob}; echo no object > {blob}"),
+        format!("rm -f {blob}"),
+    ];
+    for (n, spoil) in spoils.iter().enumerate() {
+        bench.write("large", &large(10 * n));
+        bench.snapshot().await;
+        bench.settle();
+        bench.write("large", &large(10 * n + 1));
+        bench.snapshot().await;
+        bench.settle();
+        bench.shell(spoil);
+        let count = bench.with_git;
+        bench.write("large", &large(10 * n + 2));
+        bench.snapshot().await;
+        assert!(bench.with_git > count, "not left to git: {spoil}");
+        bench.settle();
+    }
+    // Another one in its place, of which the difference would be small. What git makes of it is not ours.
+    bench.shell(&format!(
+        "sed '9s/.*/another/' large > ../almost; other=$(git hash-object -w ../almost | sed 's|..|&/|') \
+         && rm -f {blob} && cp .git/objects/$other {blob}"
+    ));
+    let count = bench.with_git;
+    bench.write("large", &large(3));
+    bench.take().await;
+    assert!(bench.with_git > count);
 }
 
 #[tokio::test]
