@@ -28,7 +28,7 @@ pub(crate) struct Fleet {
     pub(crate) forge: Forge,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) config: Config,
-    tracker: Arc<dyn Tracker>,
+    pub(crate) tracker: Arc<dyn Tracker>,
     _folder: TempDir,
 }
 

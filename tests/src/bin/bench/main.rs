@@ -30,6 +30,7 @@ mod table;
 mod timed;
 mod tree;
 mod verify;
+mod whole;
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -60,6 +61,8 @@ enum Bench {
     Step {
         #[command(flatten)]
         on: On,
+        #[command(flatten)]
+        project: step::Project,
         /// Numbers of files in the project, one measurement each
         #[arg(long, value_delimiter = ',', default_value = "100,10000,100000")]
         files: Vec<u32>,
@@ -131,6 +134,9 @@ enum Bench {
         /// Numbers of tasks that are over, one measurement each
         #[arg(long, value_delimiter = ',', default_value = "0,1000000")]
         ended: Vec<u32>,
+        /// Tasks for the real consumer, with a sandbox and a model that answer at once; 0 omits it
+        #[arg(long, default_value_t = 1000)]
+        whole: u32,
         /// The Postgres server; databases are created on it and dropped afterwards
         #[arg(long, env = "AGENTMINE_TEST_POSTGRES_URL", hide_env_values = true)]
         postgres: String,
@@ -285,18 +291,20 @@ async fn measure(bench: Bench) -> anyhow::Result<()> {
         Bench::Loop { steps, postgres } => steps::run(steps, postgres.as_deref()).await,
         Bench::Step {
             on,
+            project,
             files,
             steps,
             most,
             count: false,
-        } => step::run(on.backend, &files, steps, most).await,
+        } => step::run(on.backend, project, &files, steps, most).await,
         Bench::Step {
             on,
+            project,
             files,
             steps,
             count: true,
             ..
-        } => step::count(on.backend, &files, steps).await,
+        } => step::count(on.backend, project, &files, steps).await,
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
         Bench::Start {
             on,
@@ -317,6 +325,7 @@ async fn measure(bench: Bench) -> anyhow::Result<()> {
             tasks,
             consumers,
             ended,
+            whole,
             postgres,
             amqp,
             celery,
@@ -326,7 +335,7 @@ async fn measure(bench: Bench) -> anyhow::Result<()> {
                 amqp,
                 celery,
             };
-            queue::run(&servers, tasks, &consumers, &ended).await
+            queue::run(&servers, tasks, &consumers, &ended, whole).await
         }
         Bench::Git { rounds, memory } => tokio::task::block_in_place(|| git::run(rounds, memory)),
         Bench::Editors { rounds } => tokio::task::block_in_place(|| editors::run(rounds)),

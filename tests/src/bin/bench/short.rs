@@ -21,6 +21,11 @@ const TRIES: usize = 4;
 /// Files of the project, and steps: a step that costs in proportion to the tree shows in the second.
 const STEPS: [(u32, u32); 2] = [(100, 60), (10_000, 40)];
 
+const PROJECT: step::Project = step::Project {
+    large: 0,
+    visible: false,
+};
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Loop,
@@ -41,7 +46,7 @@ impl Part {
             Self::Step => {
                 let mut ratios = Vec::new();
                 for (files, steps) in STEPS {
-                    let ratio = step::one(Backend::Local, files, steps).await?;
+                    let ratio = step::one(Backend::Local, PROJECT, files, steps).await?;
                     ratios.push((
                         format!("a step of the cycle, in the jail, {files} files"),
                         ratio,

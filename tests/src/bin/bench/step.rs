@@ -28,7 +28,7 @@ use crate::editor::echo;
 use crate::fleet::{Fleet, executor, sandbox, work};
 use crate::machine;
 use crate::steps::store_alone;
-use crate::table::{Samples, Table};
+use crate::table::{Samples, Table, quiet_ratio};
 use crate::tree::{container_time, pids_of, sandboxes_time, time_of};
 
 /// Rounds of the cycle before measuring. The first call makes the bulk.
@@ -46,16 +46,73 @@ while [ $i -lt $rounds ]; do printf '%s\n' "$text" > /workspace/tmp/floor.$i; i=
 c=$(date +%s%N); echo $((c - b - (b - a)))
 "#;
 
+/// The name of the file of [`Project::large`].
+const LARGE: &str = "large.txt";
+
+/// What the steps work on.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Project {
+    /// Edit a committed file of so many kilobytes in place of the new one
+    #[arg(long, default_value_t = 0)]
+    pub(crate) large: u32,
+    /// Do not ignore the 5,000 files that the first call makes
+    #[arg(long)]
+    pub(crate) visible: bool,
+}
+
+impl Project {
+    /// Makes it, with so many files.
+    fn write(self, folder: &Path, files: u32) {
+        write_files(folder, files);
+        let put = |name: &str, text: String| {
+            std::fs::write(folder.join(name), text)
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
+        };
+        if self.visible {
+            put(".gitignore", "*.log\n".into());
+        }
+        if self.large > 0 {
+            put(LARGE, self.large_text());
+        }
+    }
+
+    /// Lines of 32 bytes, all different.
+    fn large_text(self) -> String {
+        (0..self.large * 32)
+            .map(|n| format!("{:<31}\n", format!("line {n} of a large file")))
+            .collect()
+    }
+
+    /// The call of the cycle, with the large file in place of the small one.
+    fn act(self, n: usize) -> Act {
+        match Act::at(n) {
+            Act::Edit { new, .. } if self.large > 0 => Act::Edit {
+                file: LARGE.into(),
+                old: format!("line {n} of a large file"),
+                new,
+            },
+            act => act,
+        }
+    }
+
+    /// What the first call makes.
+    fn bulk(self) -> String {
+        let kind = if self.visible { "untracked" } else { "ignored" };
+        format!("1 GB in a file and 5,000 {kind} files")
+    }
+}
+
 /// Fails if a step takes more than `most` times its floor.
 pub(crate) async fn run(
     backend: Backend,
+    project: Project,
     files: &[u32],
     steps: u32,
     most: Option<f64>,
 ) -> anyhow::Result<()> {
     let mut exceeded = Vec::new();
     for &files in files {
-        let ratio = one(backend, files, steps).await?;
+        let ratio = one(backend, project, files, steps).await?;
         if most.is_some_and(|most| ratio > most) {
             exceeded.push(format!("{ratio:.2}x with {files} files"));
         }
@@ -69,18 +126,28 @@ pub(crate) async fn run(
 }
 
 /// Returns how often a step takes its floor.
-pub(crate) async fn one(backend: Backend, files: u32, steps: u32) -> anyhow::Result<f64> {
-    let (fleet, model) = session(backend, files, steps, Meter::Cpu).await?;
+pub(crate) async fn one(
+    backend: Backend,
+    project: Project,
+    files: u32,
+    steps: u32,
+) -> anyhow::Result<f64> {
+    let (fleet, model) = session(backend, project, files, steps, Meter::Cpu).await?;
     let floor = floor(&fleet, backend, steps).await?;
     fleet.store.close().await;
     print(&model, &floor, backend, files)
 }
 
 /// Counts the programs that a step starts, and its system calls.
-pub(crate) async fn count(backend: Backend, files: &[u32], steps: u32) -> anyhow::Result<()> {
+pub(crate) async fn count(
+    backend: Backend,
+    project: Project,
+    files: &[u32],
+    steps: u32,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
     for &files in files {
-        let (fleet, model) = session(backend, files, steps, Meter::Counts).await?;
+        let (fleet, model) = session(backend, project, files, steps, Meter::Counts).await?;
         fleet.store.close().await;
         let counts = model.measured().counts;
         let [worker, sandbox] = counts.context("the session ended before the last step")?;
@@ -106,15 +173,17 @@ pub(crate) async fn count(backend: Backend, files: &[u32], steps: u32) -> anyhow
 /// One session of the cycle.
 async fn session(
     backend: Backend,
+    project: Project,
     files: u32,
     steps: u32,
     meter: Meter,
 ) -> anyhow::Result<(Fleet, Arc<Cycle>)> {
-    let mut fleet = Fleet::with(None, move |folder| write_files(folder, files)).await?;
+    let mut fleet = Fleet::with(None, move |folder| project.write(folder, files)).await?;
     fleet.config.command_executor = executor(backend);
     let task = fleet.enqueue().await?;
     let model = Arc::new(Cycle {
         backend,
+        project,
         task,
         steps: steps as usize,
         meter,
@@ -135,8 +204,15 @@ struct Floor {
 }
 
 impl Floor {
-    fn of(&self, kind: usize) -> &Samples {
-        [&self.exec, &self.write, &self.write, &self.echo][kind]
+    /// What a step of this kind cannot do without.
+    fn of(&self, kind: usize, percent: usize) -> Duration {
+        let acts = [&self.exec, &self.write, &self.write, &self.echo];
+        acts[kind].quantile(percent) + self.journal.quantile(percent)
+    }
+
+    /// The mean of all kinds.
+    fn mean(&self, percent: usize) -> Duration {
+        (0..4).map(|kind| self.of(kind, percent)).sum::<Duration>() / 4
     }
 }
 
@@ -191,18 +267,24 @@ fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::
     table.row("floor: `cat` through the tunnel", &floor.echo);
     table.row("floor: the journal's writes, in SQLite", &floor.journal);
     let all: Samples = taken.iter().map(|(_, took)| *took).collect();
-    let mean = (0..4).map(|kind| floor.of(kind).median()).sum::<Duration>() / 4;
-    let least: Samples = [mean + floor.journal.median()].into_iter().collect();
     for (kind, name) in KINDS.iter().enumerate() {
         let own = taken.iter().filter(|(of, _)| *of == kind);
         let own: Samples = own.map(|(_, took)| *took).collect();
-        let least = floor.of(kind).median() + floor.journal.median();
-        table.against(name, &own, &[least].into_iter().collect());
+        table.against(name, &own, &|percent: usize| floor.of(kind, percent));
     }
+    let least = |percent: usize| floor.mean(percent);
     table.against("a step of the cycle", &all, &least);
     table.print("median and CPU under 5 ms, the same for all sizes")?;
     let cpu = model.cpu().context("no CPU time was read")?;
     let each = |time: Duration| time.as_secs_f64() * 1e3 / taken.len() as f64;
+    if let Some(first) = model.first() {
+        let bulk = model.project.bulk();
+        writeln!(
+            std::io::stdout(),
+            "the first call, which makes {bulk}: {:.0} ms",
+            first.as_secs_f64() * 1e3
+        )?;
+    }
     let (worker, inside) = (each(cpu.worker), each(cpu.sandbox));
     let sum = worker + inside;
     writeln!(
@@ -210,7 +292,7 @@ fn print(model: &Cycle, floor: &Floor, backend: Backend, files: u32) -> anyhow::
         "CPU a step: {sum:.2} ms (worker, store and forge {worker:.2} ms, sandbox {inside:.2} ms); {}\n",
         machine::load()
     )?;
-    Ok(all.median().as_secs_f64() / least.median().as_secs_f64())
+    Ok(quiet_ratio(&all, &least))
 }
 
 fn place(backend: Backend) -> &'static str {
@@ -250,6 +332,7 @@ struct Cpu {
 /// A model that requests the calls of the cycle, one after another.
 struct Cycle {
     backend: Backend,
+    project: Project,
     task: TaskId,
     steps: usize,
     meter: Meter,
@@ -288,6 +371,14 @@ impl Cycle {
             .skip(4 * WARM_UP)
             .take(self.steps)
             .collect()
+    }
+
+    /// How long the first call took.
+    fn first(&self) -> Option<Duration> {
+        match self.measured().requests.as_slice() {
+            [(_, answered), (next, _), ..] => Some(*next - *answered),
+            _ => None,
+        }
     }
 
     fn cpu(&self) -> Option<Cpu> {
@@ -366,7 +457,7 @@ impl Model for Cycle {
             })?;
         }
         let reply = match n < end {
-            true => request(n),
+            true => request(n, self.project.act(n)),
             false => ModelReply {
                 text: "Done.".into(),
                 ..ModelReply::default()
@@ -377,9 +468,9 @@ impl Model for Cycle {
     }
 }
 
-fn request(n: usize) -> ModelReply {
+fn request(n: usize, act: Act) -> ModelReply {
     let path = |file: &str| format!("/workspace/project/{file}");
-    let (name, arguments) = match Act::at(n) {
+    let (name, arguments) = match act {
         Act::Command(_) if n == 0 => (COMMAND, json!({ "command": BULK })),
         Act::Command(command) => (COMMAND, json!({ "command": command })),
         Act::Create { file, text } => {
