@@ -1,5 +1,6 @@
 //! Clients of forges that nobody here wrote, as `tests/services/forge.sh` installed them.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use agentmine_domain::ItemKind;
@@ -199,9 +200,20 @@ async fn command_line(
     home: &Path,
     args: &[&str],
 ) -> Result<String, String> {
-    let programs = std::env::var_os("AGENTMINE_TEST_FORGE_CLI").expect("run tests/run");
     let host = forge.html_url();
     let host = format!("{}:{}", host.host_str().unwrap(), host.port().unwrap());
+    run_client(forge, program, home, &host, args).await
+}
+
+/// The same, for the server that the program knows by the name `host`.
+async fn run_client(
+    forge: &Forge,
+    program: &str,
+    home: &Path,
+    host: &str,
+    args: &[&str],
+) -> Result<String, String> {
+    let programs = std::env::var_os("AGENTMINE_TEST_FORGE_CLI").expect("run tests/run");
     let mut command = Command::new(Path::new(&programs).join(program));
     command
         .args(args)
@@ -210,10 +222,10 @@ async fn command_line(
         .env("HOME", home)
         .env("NO_COLOR", "1")
         .env("SSL_CERT_FILE", forge.authority().unwrap())
-        .env("GITLAB_HOST", &host)
+        .env("GITLAB_HOST", host)
         .env("GITLAB_TOKEN", forge.human_token())
         .env("GLAB_CHECK_UPDATE", "false")
-        .env("GH_HOST", &host)
+        .env("GH_HOST", host)
         .env("GH_ENTERPRISE_TOKEN", forge.human_token())
         .current_dir(home)
         .kill_on_drop(true);
@@ -227,7 +239,33 @@ async fn command_line(
     }
 }
 
-/// A label, a note, a merge request and its merge, by `glab`.
+/// A merge request by `glab mr create`, which reads the remote of a clone and takes no port from it: its configuration
+/// says where the host is.
+async fn create(forge: &Forge, clone: &Path) -> Result<String, String> {
+    let url = forge.html_url();
+    let host = url.host_str().unwrap();
+    let mut from = url.join(&format!("{PROJECT}.git")).unwrap();
+    from.set_username("oauth2").unwrap();
+    from.set_password(Some(forge.human_token())).unwrap();
+    let mut git = Command::new("git");
+    git.args(["clone", "--quiet", from.as_str()])
+        .arg(clone)
+        .env("GIT_SSL_CAINFO", forge.authority().unwrap());
+    assert!(git.status().await.unwrap().success());
+    let settings = clone.join(".config/glab-cli");
+    std::fs::create_dir_all(&settings).unwrap();
+    let file = settings.join("config.yml");
+    let port = url.port().unwrap();
+    let text = format!("hosts:\n  {host}:\n    api_host: {host}:{port}\n    api_protocol: https\n");
+    std::fs::write(&file, text).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let args = "mr create --source-branch work --target-branch main --title Work --draft --yes";
+    let mut args: Vec<&str> = args.split(' ').collect();
+    args.extend(["--description", "Closes #1"]);
+    run_client(forge, "glab", clone, host, &args).await
+}
+
+/// A label, a note, a merge request, a thread on it and its merge, by `glab`.
 async fn glab(forge: &Forge) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let run = async |line: &str| {
@@ -247,23 +285,12 @@ async fn glab(forge: &Forge) -> Result<(), String> {
     for part in ["Walk", "wanted", "hello", "open"] {
         said(&issue, part)?;
     }
-    let path = format!("projects/{}/merge_requests", PROJECT.replace('/', "%2F"));
-    let new = [
-        "api",
-        &path,
-        "-f",
-        "source_branch=work",
-        "-f",
-        "target_branch=main",
-        "-f",
-        "title=Draft: Work",
-        "-f",
-        "description=Closes #1",
-    ];
-    command_line(forge, "glab", folder.path(), &new).await?;
+    let made = create(forge, &folder.path().join("project")).await?;
+    said(&made, "/merge_requests/2")?;
     let requests = run("mr list --draft").await?;
     said(&requests, "Draft: Work")?;
     run("mr note 2 --message good").await?;
+    resolve(forge, folder.path(), &said).await?;
     run("mr update 2 --ready").await?;
     run("mr merge 2 --yes").await?;
     let request = run("mr view 2 --output json").await?;
@@ -272,12 +299,34 @@ async fn glab(forge: &Forge) -> Result<(), String> {
     said(&issue, "closed")
 }
 
+/// Resolves the thread on merge request 2, for which `glab` has no command of its own.
+async fn resolve(
+    forge: &Forge,
+    home: &Path,
+    said: &impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<(), String> {
+    forge.add_line_comment(PROJECT, 2, ("new.txt", 1), "Here.");
+    let project = PROJECT.replace('/', "%2F");
+    let threads = format!("projects/{project}/merge_requests/2/discussions");
+    let listed = command_line(forge, "glab", home, &["api", &threads]).await?;
+    let listed: Vec<serde_json::Value> =
+        serde_json::from_str(&listed).map_err(|error| format!("{error}: {listed}"))?;
+    let is_open = |thread: &&serde_json::Value| thread["notes"][0]["resolvable"] == true;
+    let thread = listed.iter().find(is_open).ok_or("no thread is open")?;
+    let id = thread["id"].as_str().ok_or("a thread has no id")?;
+    let thread = format!("{threads}/{id}?resolved=true");
+    let resolved = command_line(forge, "glab", home, &["api", "--method", "PUT", &thread]).await?;
+    said(&resolved, "\"resolved\":true")
+}
+
 #[tokio::test]
 async fn glab_walks_the_fake_gitlab_and_notices_what_is_missing() {
     let fields = [
         ("GET", "/issues?", "title"),
         ("GET", "/issues/1", "labels"),
         ("GET", "/issues/1/notes", "body"),
+        ("POST", "/merge_requests", "web_url"),
+        ("GET", "/discussions", "notes"),
         ("GET", "/merge_requests/2", "state"),
     ];
     walks(gitlab, glab, &fields).await;

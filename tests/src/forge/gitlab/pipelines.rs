@@ -53,9 +53,12 @@ pub(super) fn dispatch(
             let Some(line) = git::try_out(&repo.git_dir, &shown) else {
                 return Some(missing("Commit"));
             };
-            let parents: Vec<&str> = line.split_whitespace().skip(1).collect();
+            // A name of a branch is answered with its commit.
+            let mut commits = line.split_whitespace();
+            let id = commits.next()?;
+            let parents: Vec<&str> = commits.collect();
             Some(Answer::ok(json!({
-                "id": commit, "short_id": &commit[..8], "title": "a commit", "message": "a commit", "parent_ids": parents,
+                "id": id, "short_id": &id[..8], "title": "a commit", "message": "a commit", "parent_ids": parents,
             })))
         }
         ("GET", ["repository", "commits", commit, "statuses"]) => {
