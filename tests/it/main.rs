@@ -26,6 +26,7 @@ mod control;
 mod conversation;
 mod conversion;
 mod dashboard_issue;
+mod deliveries;
 mod embedded;
 mod endpoint;
 mod ends;

@@ -123,6 +123,7 @@ impl Forge {
         let dir = self.git_dir(repo);
         let name = format!("refs/heads/{branch}");
         git::must(&dir, &["update-ref", &name, commit]);
+        self.inner.note_git();
         self.inner.changed.notify_waiters();
     }
 
@@ -139,6 +140,7 @@ impl Forge {
         let name = format!("refs/heads/{branch}");
         git::must(&dir, &["update-ref", &name, &new]);
         git::must(&dir, &["update-ref", "-d", "refs/heads/their-own"]);
+        self.inner.note_git();
         new
     }
 }

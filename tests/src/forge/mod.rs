@@ -17,6 +17,7 @@ mod gh_create;
 mod git;
 mod gitlab;
 mod graphql;
+mod hooks;
 mod issues;
 mod listen;
 mod markdown;
@@ -37,7 +38,7 @@ mod threads;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_runtime::config::{GitHub, GitLab, Secret};
@@ -51,11 +52,13 @@ use url::Url;
 pub use apps::{App, Installation};
 pub use fault::Fault;
 pub use graphql::AskedGraphql;
+pub use hooks::{Delivery, Hook, Order, Sending, Sent};
 pub use issues::IssueView;
 pub use reactions::Reaction;
 pub use seed::{DEMO, DEMO_BODY, DEMO_TITLE, write_demo};
 pub use state::{Account, CommentView, Keyset, LabelEvent, Partition, PullView, Push, Seen, Write};
 
+use hooks::Locked;
 use listen::{Listening, TlsListener};
 use state::{Issue, Pull, Repo, ReviewOf, State};
 
@@ -77,8 +80,10 @@ struct Inner {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The state, whose changes are noted for the webhooks when it is released.
+    fn lock(&self) -> Locked<'_> {
+        let state = self.state.lock();
+        Locked::new(self, state.unwrap_or_else(PoisonError::into_inner))
     }
 
     fn html(&self, rest: &str) -> String {
@@ -601,6 +606,7 @@ impl Forge {
     /// If git fails or there is no such repository.
     pub fn commit(&self, repo: &str, branch: &str, from: &str, change: impl FnOnce(&Path)) {
         git::commit(&self.git_dir(repo), branch, from, change);
+        self.inner.note_git();
     }
 
     /// A person removes a branch. What becomes of its pull request differs between forges.

@@ -7,6 +7,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::response::Response;
 use base64::Engine;
 use chrono::Utc;
+use futures::StreamExt as _;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use serde_json::{Value, json};
 
@@ -246,9 +247,20 @@ async fn git_http(inner: &Arc<Inner>, repo: &str, rest: &str, request: Request<B
         return plain(403, "this token may not push");
     }
     match git::serve(&git_dir, rest, &account, request).await {
+        Ok(response) if rest == "git-receive-pack" => noted(inner, &account, response),
         Ok(response) => response,
         Err(error) => plain(500, &error.to_string()),
     }
+}
+
+/// The answer to a push, which is noted when git has ended.
+fn noted(inner: &Arc<Inner>, account: &Account, response: Response) -> Response {
+    let (inner, login) = (Arc::clone(inner), account.login.clone());
+    let (parts, body) = response.into_parts();
+    let end = futures::stream::once(async move { inner.note_push(&login) });
+    let end = end.filter_map(|()| std::future::ready(None));
+    let body = Body::from_stream(body.into_data_stream().chain(end));
+    Response::from_parts(parts, body)
 }
 
 /// Whose token it is: GitLab's own header, `Bearer`, `token`, or the password (or user name) of basic authentication.
@@ -329,6 +341,8 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
         body,
         account,
     };
+    let recursion = parts.headers.get("x-gitlab-event-uuid");
+    let recursion = recursion.and_then(|it| it.to_str().ok().map(str::to_owned));
     let work = inner.clone();
     let installation = ask.account.grant.as_ref().map(|grant| grant.installation);
     let answer = tokio::task::spawn_blocking(move || {
@@ -337,7 +351,7 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
         match of_app.or_else(refused) {
             Some(answer) => answer,
             None if signed => Answer::new(401, json!({ "message": "Bad credentials" })),
-            None => answer(&work, &ask, reads),
+            None => answer(&work, &ask, reads, recursion.as_deref()),
         }
     })
     .await;
@@ -350,8 +364,8 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
     respond(inner, (speaks, installation), &parts.headers, answer)
 }
 
-fn answer(inner: &Inner, ask: &Ask, reads: bool) -> Answer {
-    let mut state = inner.lock();
+fn answer(inner: &Inner, ask: &Ask, reads: bool, recursion: Option<&str>) -> Answer {
+    let mut state = inner.lock().by(&ask.account.login, recursion);
     let installation = ask.account.grant.as_ref().map(|grant| grant.installation);
     if state
         .rate_of(installation)

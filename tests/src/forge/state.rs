@@ -11,6 +11,7 @@ use super::checks::{CheckView, InvalidPipeline};
 use super::fault::Fault;
 use super::git;
 use super::graphql::AskedGraphql;
+use super::hooks::Hooks;
 use super::people::EditView;
 
 /// A user, known by a token.
@@ -314,6 +315,7 @@ pub(super) struct State {
     pub(super) reactions: Vec<super::reactions::Reaction>,
     /// Teams and groups, with their members.
     pub(super) teams: HashMap<String, Vec<String>>,
+    pub(super) hooks: Hooks,
     next_id: u64,
 }
 

@@ -8,7 +8,7 @@ mod discussions;
 mod graphql;
 mod items;
 mod merge_requests;
-mod pipelines;
+pub(super) mod pipelines;
 pub(super) mod shapes;
 
 use serde_json::{Value, json};

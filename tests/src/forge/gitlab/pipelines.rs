@@ -16,7 +16,7 @@ const PIPELINE: u64 = 5_000_000;
 const BRIDGE: u64 = 6_000_000;
 const CHILD: u64 = 7_000_000;
 
-fn word(state: &str) -> &'static str {
+pub(in super::super) fn word(state: &str) -> &'static str {
     match state {
         "failure" => "failed",
         "pending" => "running",
@@ -132,7 +132,7 @@ fn bridges<'c>(checks: &[&'c CheckView]) -> Vec<(&'c str, Vec<&'c CheckView>)> {
 }
 
 /// The pipeline of a commit, if it has one. Child pipelines are in no list.
-fn pipeline(repo: &Repo, commit: &str, reference: &str) -> Option<Value> {
+pub(in super::super) fn pipeline(repo: &Repo, commit: &str, reference: &str) -> Option<Value> {
     if let Some(invalid) = repo.invalid.iter().find(|it| it.commit == commit) {
         return Some(of_invalid(repo, invalid, reference));
     }
