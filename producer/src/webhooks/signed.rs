@@ -41,8 +41,9 @@ pub(super) fn gitlab(
     let in_clear = || {
         let (secret, given) = (secret?, text(headers, "x-gitlab-token")?);
         let is_same = Sha256::digest(secret.expose()) == Sha256::digest(given);
+        // Not `X-Gitlab-Event-UUID`: what is done on behalf of one delivery causes others with the same.
         is_same.then(|| Genuine {
-            id: id(headers, "x-gitlab-event-uuid").or_else(|| id(headers, "webhook-id")),
+            id: id(headers, "idempotency-key").or_else(|| id(headers, "x-gitlab-webhook-uuid")),
         })
     };
     signed().or_else(in_clear)
@@ -148,6 +149,21 @@ mod tests {
         assert_eq!(check(body, 301), None);
         assert_eq!(check(body, -301), None);
         assert_eq!(check(b"{}", 0), None);
+    }
+
+    /// `X-Gitlab-Event-UUID` is that of the request that caused the delivery, which may have caused others.
+    #[test]
+    fn a_delivery_with_a_secret_token_is_known_by_its_own_id() {
+        let secret = Secret::new("s");
+        let id = |more: &[(&'static str, &str)]| {
+            let common = [("x-gitlab-token", "s"), ("x-gitlab-event-uuid", "of many")];
+            let sent = headers(&[&common[..], more].concat());
+            gitlab(None, Some(&secret), &sent, b"{}", Utc::now()).and_then(|it| it.id)
+        };
+        let both = [("idempotency-key", "a"), ("x-gitlab-webhook-uuid", "b")];
+        assert_eq!(id(&both).as_deref(), Some("a"));
+        assert_eq!(id(&both[1..]).as_deref(), Some("b"));
+        assert_eq!(id(&[]), None);
     }
 
     #[test]
