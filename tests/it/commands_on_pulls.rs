@@ -8,8 +8,8 @@ use agentmine_tests::forge::{BOT, DEMO, HUMAN};
 use serde_json::json;
 
 use crate::commands::{github, gitlab, ours};
-use crate::endpoint::free_address;
 use crate::rig::{PATIENCE, Process, Rig};
+use crate::webhooks::hearing;
 
 /// Who may read the repository, and not start work.
 const STRANGER: &str = "remy";
@@ -240,53 +240,12 @@ enum Asks {
     ByMention,
 }
 
-/// A producer whose scans are so far apart, and which listens for webhooks.
-async fn listening(rig: &mut Rig, interval: u64) -> (Process, Hook) {
-    const SECRET: &str = "canary of a webhook's secret";
-    let github = rig.config["trackers"]["github"].is_object();
-    let (forge, header, key) = match github {
-        true => ("github", "x-hub-signature-256", "webhook_secret"),
-        false => ("gitlab", "x-gitlab-token", "webhook_secret_token"),
-    };
-    let address = free_address();
-    rig.config["producer"] = json!({
-        "interval_seconds": interval, "webhooks": { "listen": address },
-    });
-    rig.config["trackers"][forge][key] = SECRET.into();
-    let body = json!({
-        "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
-    });
-    let body = body.to_string();
-    let signature = match github {
-        true => crate::webhooks::of_github(SECRET, &body).await,
-        false => SECRET.to_owned(),
-    };
-    let url = format!("http://{address}/webhooks/{forge}");
+/// A producer that scans at the interval that is the default, and hears nothing.
+async fn scanning(rig: &mut Rig) -> Process {
+    rig.config["producer"] = json!({ "interval_seconds": 60 });
     let producer = rig.spawn("producer", &[]);
     producer.wait_for("scanned").await;
-    let hook = Hook {
-        url,
-        header,
-        signature,
-        body,
-    };
-    (producer, hook)
-}
-
-/// A delivery that says that something happened in the repository.
-struct Hook {
-    url: String,
-    header: &'static str,
-    signature: String,
-    body: String,
-}
-
-impl Hook {
-    async fn deliver(&self) {
-        let headers = [(self.header, self.signature.as_str())];
-        let status = crate::webhooks::post(&self.url, &headers, &self.body).await;
-        assert_eq!(status, 202);
-    }
+    producer
 }
 
 async fn wait_for_reaction(rig: &Rig, comment: u64) {
@@ -309,7 +268,7 @@ async fn heard_by_webhooks(mut rig: Rig) {
     const LIMIT: Duration = Duration::from_secs(15);
     let pull = opened(&rig).await;
     rig.config["rounds"]["settle_seconds"] = 0.into();
-    let (producer, hook) = listening(&mut rig, 3600).await;
+    let producer = hearing(&mut rig).await;
     let consumer = rig.spawn("consumer", &[]);
     for (before, asks) in [Asks::ByReview, Asks::ByMention].into_iter().enumerate() {
         let begun = Instant::now();
@@ -321,7 +280,6 @@ async fn heard_by_webhooks(mut rig: Rig) {
             }),
             Asks::ByMention => forge.add_comment(DEMO, pull, HUMAN, "@agentmine-bot why?"),
         }
-        hook.deliver().await;
         let count = before + 2;
         rig.wait("a round", |tasks| tasks.len() == count).await;
         let after = begun.elapsed();
@@ -331,7 +289,6 @@ async fn heard_by_webhooks(mut rig: Rig) {
     let begun = Instant::now();
     let forge = &rig.forge;
     let asked = forge.say_on_line(DEMO, pull, HUMAN, "/agentmine status");
-    hook.deliver().await;
     wait_for_reaction(&rig, asked).await;
     let after = begun.elapsed();
     assert!(after < LIMIT, "the command: {after:?}");
@@ -352,7 +309,7 @@ async fn with_webhooks_reviews_and_mentions_are_heard_within_fifteen_seconds_on_
 /// What people write on an item is obeyed within 15 s of its webhook, although the scans are an hour apart.
 async fn commands_by_webhooks(mut rig: Rig) {
     const LIMIT: Duration = Duration::from_secs(15);
-    let (producer, hook) = listening(&mut rig, 3600).await;
+    let producer = hearing(&mut rig).await;
     let number = rig.label_issue();
     let stopped = TaskState::Ended(EndState::Stopped);
     let steps = [
@@ -363,12 +320,11 @@ async fn commands_by_webhooks(mut rig: Rig) {
         ("/agentmine retry", 2, TaskState::Queued),
     ];
     for (command, count, state) in steps {
+        let begun = Instant::now();
         let said = match command {
             "" => None,
             command => Some(rig.forge.say(DEMO, number, HUMAN, command)),
         };
-        let begun = Instant::now();
-        hook.deliver().await;
         let newest = |tasks: &[Task]| {
             let newest = tasks.iter().max_by_key(|task| task.number);
             tasks.len() == count && newest.is_some_and(|task| task.state == state)
@@ -397,7 +353,7 @@ async fn with_webhooks_commands_on_an_item_are_obeyed_within_fifteen_seconds_on_
 async fn a_round_by_scans(mut rig: Rig) {
     let pull = opened(&rig).await;
     rig.config["rounds"]["settle_seconds"] = 0.into();
-    let (producer, _) = listening(&mut rig, 60).await;
+    let producer = scanning(&mut rig).await;
     let begun = Instant::now();
     rig.forge
         .add_review(DEMO, pull, "CHANGES_REQUESTED", "Please.");
@@ -420,7 +376,7 @@ async fn without_webhooks_a_review_begins_a_round_within_a_minute_on_gitlab() {
 /// Without webhooks, at the interval that scans have by default.
 async fn heard_by_scans(mut rig: Rig) {
     let pull = opened(&rig).await;
-    let (producer, _) = listening(&mut rig, 60).await;
+    let producer = scanning(&mut rig).await;
     let begun = Instant::now();
     let forge = &rig.forge;
     let asked = forge.say_on_line(DEMO, pull, HUMAN, "/agentmine status");

@@ -4,7 +4,6 @@ use agentmine_domain::{EndState, NewTask, Priority, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, IssueView};
 use serde_json::json;
 
-use crate::endpoint::free_address;
 use crate::rig::{PATIENCE, REQUEST, Rig, codes, solves_demo};
 
 /// The story on GitHub.
@@ -661,15 +660,8 @@ enum Delivery {
 }
 
 /// A delivery makes the producer look at once; its own looks are too rare.
-async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str, delivery: Delivery) {
-    const SECRET: &str = "canary of a webhook's secret";
-    let address = free_address();
-    rig.config["producer"] = json!({ "interval_seconds": 3600, "webhooks": { "listen": address } });
-    let key = match forge {
-        "github" => "webhook_secret",
-        _ => "webhook_secret_token",
-    };
-    rig.config["trackers"][forge][key] = SECRET.into();
+async fn obeyed_by_webhooks(mut rig: Rig, delivery: Delivery) {
+    let hook = crate::webhooks::hook(&mut rig);
     rig.label_issue();
     rig.produce().await;
     let number = dashboard(&rig).number;
@@ -692,22 +684,11 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str, delivery: D
         })
         .await;
     let begun = std::time::Instant::now();
+    rig.forge.add_hook(hook);
     assert!(
         rig.forge
             .tick(DEMO, number, "agentmine:box stop task 1 ", HUMAN)
     );
-    let body = json!({
-        "action": "edited", "object_kind": "issue",
-        "repository": { "full_name": DEMO }, "project": { "path_with_namespace": DEMO },
-    });
-    let body = body.to_string();
-    let signature = match forge {
-        "github" => crate::webhooks::of_github(SECRET, &body).await,
-        _ => SECRET.to_owned(),
-    };
-    let url = format!("http://{address}/webhooks/{forge}");
-    let status = crate::webhooks::post(&url, &[(header, signature.as_str())], &body).await;
-    assert_eq!(status, 202);
     let task = rig.wait_ended(1).await.remove(0);
     assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
     assert_eq!(task.state, TaskState::Ended(EndState::Stopped));
@@ -716,46 +697,22 @@ async fn obeyed_by_webhooks(mut rig: Rig, forge: &str, header: &str, delivery: D
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_github() {
-    obeyed_by_webhooks(
-        github().await,
-        "github",
-        "x-hub-signature-256",
-        Delivery::AfterALook,
-    )
-    .await;
+    obeyed_by_webhooks(github().await, Delivery::AfterALook).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_gitlab() {
-    obeyed_by_webhooks(
-        gitlab().await,
-        "gitlab",
-        "x-gitlab-token",
-        Delivery::AfterALook,
-    )
-    .await;
+    obeyed_by_webhooks(gitlab().await, Delivery::AfterALook).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_seconds_on_github() {
-    obeyed_by_webhooks(
-        github().await,
-        "github",
-        "x-hub-signature-256",
-        Delivery::DuringALook,
-    )
-    .await;
+    obeyed_by_webhooks(github().await, Delivery::DuringALook).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_seconds_on_gitlab() {
-    obeyed_by_webhooks(
-        gitlab().await,
-        "gitlab",
-        "x-gitlab-token",
-        Delivery::DuringALook,
-    )
-    .await;
+    obeyed_by_webhooks(gitlab().await, Delivery::DuringALook).await;
 }
 
 /// More tasks wait than are shown; the dashboard counts them all, and begins with those that are next.

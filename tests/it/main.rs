@@ -16,6 +16,7 @@ mod attacks;
 mod bench;
 mod branch_names;
 mod branches;
+mod by_deliveries;
 mod canaries;
 mod capacity;
 mod chaos;

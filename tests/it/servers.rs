@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{ItemRef, Task, TaskState};
-use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, write_demo};
+use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, Hook, write_demo};
 use serde_json::{Value, json};
 
 use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
@@ -102,7 +102,7 @@ async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
     section["webhook_secret"] = OTHER.into();
     section["token"] = other.token().into();
     let (producer, url) = producer(&mut rig).await;
-    issue(&other);
+    let number = issue(&other);
     let lists = |forge: &Forge| {
         let requests = forge.requests();
         let lists = requests.iter().filter(|it| it.target.contains("/issues?"));
@@ -125,7 +125,8 @@ async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
     assert_eq!(send("/other", &first).await, 401);
     assert_eq!(send("", &genuine).await, 401);
     assert_eq!(send("/absent", &genuine).await, 401);
-    assert_eq!(send("/other", &genuine).await, 202);
+    other.add_hook(Hook::github(&format!("{url}/github/other"), OTHER));
+    other.add_comment(DEMO, number, HUMAN, "Soon, please.");
     let tasks = rig.wait("the task", |tasks| tasks.len() == 1).await;
     assert!(
         tasks[0]

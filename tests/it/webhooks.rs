@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use agentmine_runtime::config::{self, Sources};
-use agentmine_tests::forge::{DEMO, Forge};
+use agentmine_tests::forge::{DEMO, Forge, HUMAN, Hook, Sent};
 use chrono::Utc;
 use serde_json::{Value, json};
 
@@ -27,6 +27,31 @@ pub(crate) async fn producer(rig: &mut Rig) -> (Process, String) {
     let producer = rig.spawn("producer", &[]);
     producer.wait_for("scanned").await;
     (producer, url)
+}
+
+/// Configures a producer whose scans are an hour apart, and returns the webhook that is to be registered for it.
+pub(crate) fn hook(rig: &mut Rig) -> Hook {
+    let url = listen(rig);
+    let trackers = &mut rig.config["trackers"];
+    match trackers["github"].is_object() {
+        true => {
+            trackers["github"]["webhook_secret"] = SECRET.into();
+            Hook::github(&format!("{url}/github"), SECRET)
+        }
+        false => {
+            trackers["gitlab"]["webhook_signing_token"] = TOKEN.into();
+            Hook::gitlab_signed(&format!("{url}/gitlab"), TOKEN)
+        }
+    }
+}
+
+/// A producer whose scans are an hour apart, to which the rig's forge delivers what happens from now on.
+pub(crate) async fn hearing(rig: &mut Rig) -> Process {
+    let hook = hook(rig);
+    let producer = rig.spawn("producer", &[]);
+    producer.wait_for("scanned").await;
+    rig.forge.add_hook(hook);
+    producer
 }
 
 fn client() -> reqwest::Client {
@@ -65,7 +90,7 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
     let (producer, url) = producer(&mut rig).await;
     let url = format!("{url}/github");
-    rig.label_issue();
+    let number = rig.label_issue();
     let before = lists(&rig);
     let body = body();
     // Forged, unsigned, of another body, and too large.
@@ -87,8 +112,9 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     assert!(answer.is_err() || answer.is_ok_and(|it| it.status() == 413));
     assert_eq!((rig.tasks().await.len(), lists(&rig)), (0, before));
 
+    rig.forge.add_hook(Hook::github(&url, SECRET));
     let begun = Instant::now();
-    assert_eq!(post(&url, &signed(genuine), &body).await, 202);
+    rig.forge.add_comment(DEMO, number, HUMAN, "Soon, please.");
     rig.wait("the task", |tasks| tasks.len() == 1).await;
     assert!(
         begun.elapsed() < Duration::from_secs(15),
@@ -96,16 +122,33 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
         begun.elapsed()
     );
 
-    // The same delivery again, and a flood under other ids, which GitHub does not sign.
+    // The same delivery again, as a person asks for it and as a thief sends it, and a flood under other ids, which GitHub
+    // does not sign.
+    let delivery = rig.forge.deliveries().remove(0);
+    assert_eq!(delivery.event, "issue_comment");
+    rig.forge.redeliver(&delivery.id);
+    let again = [Sent::Answered(202), Sent::Answered(200)];
+    let is_known = |forge: &Forge| forge.deliveries()[0].attempts == again;
+    rig.forge
+        .wait_until("it is known", PATIENCE, is_known)
+        .await;
+    let header = |name: &str| {
+        let mut all = delivery.headers.iter();
+        let (_, value) = all.find(|(own, _)| own == name).unwrap();
+        value.as_str()
+    };
     let after = lists(&rig);
     for n in 0..100 {
-        let id = n.to_string();
+        let id = match n {
+            1 => delivery.id.clone(),
+            n => n.to_string(),
+        };
         let headers = [
-            ("x-hub-signature-256", genuine),
+            ("x-hub-signature-256", header("X-Hub-Signature-256")),
             ("x-github-delivery", id.as_str()),
         ];
         let expected = if n == 1 { 200 } else { 202 };
-        assert_eq!(post(&url, &headers, &body).await, expected);
+        assert_eq!(post(&url, &headers, &delivery.text).await, expected);
     }
     tokio::time::sleep(Duration::from_secs(6)).await;
     let flooded = lists(&rig) - after;
@@ -127,7 +170,6 @@ async fn a_label_starts_work_at_once_by_a_delivery_in_a_form() {
     rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
     let (producer, url) = producer(&mut rig).await;
     let url = format!("{url}/github");
-    rig.label_issue();
     let mut form = url::form_urlencoded::Serializer::new(String::new());
     let form = form.append_pair("payload", &body()).finish();
     let kind = ("content-type", "application/x-www-form-urlencoded");
@@ -135,9 +177,8 @@ async fn a_label_starts_work_at_once_by_a_delivery_in_a_form() {
     let inner = of_github(SECRET, &body()).await;
     let forged = [kind, ("x-hub-signature-256", inner.as_str())];
     assert_eq!(post(&url, &forged, &form).await, 401);
-    let signature = of_github(SECRET, &form).await;
-    let genuine = [kind, ("x-hub-signature-256", signature.as_str())];
-    assert_eq!(post(&url, &genuine, &form).await, 202);
+    rig.forge.add_hook(Hook::github_form(&url, SECRET));
+    rig.label_issue();
     rig.wait("the task", |tasks| tasks.len() == 1).await;
     producer.terminate();
     assert!(producer.end().await.0.success());
@@ -151,7 +192,7 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_gitlab_signed() {
     rig.config["trackers"]["gitlab"]["webhook_secret_token"] = SECRET.into();
     let (producer, url) = producer(&mut rig).await;
     let url = format!("{url}/gitlab");
-    rig.label_issue();
+    let number = rig.label_issue();
     let body =
         json!({ "object_kind": "issue", "project": { "id": 1, "path_with_namespace": DEMO } });
     let body = body.to_string();
@@ -179,9 +220,16 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_gitlab_signed() {
         401
     );
     assert_eq!(rig.tasks().await.len(), 0);
-    assert_eq!(send("a", now, TOKEN, &body).await, 202);
+    rig.forge.add_hook(Hook::gitlab_signed(&url, TOKEN));
+    rig.forge.add_comment(DEMO, number, HUMAN, "Soon, please.");
     rig.wait("the task", |tasks| tasks.len() == 1).await;
-    assert_eq!(send("a", now, TOKEN, &body).await, 200);
+    let delivery = rig.forge.deliveries().remove(0);
+    rig.forge.redeliver(&delivery.id);
+    let again = [Sent::Answered(202), Sent::Answered(200)];
+    let is_known = |forge: &Forge| forge.deliveries()[0].attempts == again;
+    rig.forge
+        .wait_until("it is known", PATIENCE, is_known)
+        .await;
     assert_eq!(post(&url, &[("x-gitlab-token", SECRET)], &body).await, 202);
     producer.terminate();
     assert!(producer.end().await.0.success());
@@ -196,15 +244,12 @@ async fn a_webhook_of_a_renamed_repository_starts_work_at_once_on_github() {
     let (producer, url) = producer(&mut rig).await;
     let url = format!("{url}/github");
     let id = rename(&rig);
-    let deliver = async |id: u64| {
-        let body = json!({ "repository": { "id": id, "full_name": RENAMED } });
-        let signature = of_github(SECRET, &body.to_string()).await;
-        let headers = [("x-hub-signature-256", signature.as_str())];
-        post(&url, &headers, &body.to_string()).await
-    };
     // A new name alone is nothing that is scanned.
-    assert_eq!(deliver(id + 1000).await, 202);
-    assert_eq!(deliver(id).await, 202);
+    let body = json!({ "repository": { "id": id + 1000, "full_name": RENAMED } });
+    let signature = of_github(SECRET, &body.to_string()).await;
+    let headers = [("x-hub-signature-256", signature.as_str())];
+    assert_eq!(post(&url, &headers, &body.to_string()).await, 202);
+    rig.forge.add_hook(Hook::github(&url, SECRET));
     is_at_work(&rig, producer).await;
 }
 
@@ -218,12 +263,10 @@ async fn a_webhook_of_a_renamed_project_starts_work_at_once_on_gitlab() {
     let (producer, url) = producer(&mut rig).await;
     let url = format!("{url}/gitlab");
     let id = rename(&rig);
-    let deliver = async |id: u64| {
-        let body = json!({ "project": { "id": id, "path_with_namespace": RENAMED } });
-        post(&url, &[("x-gitlab-token", SECRET)], &body.to_string()).await
-    };
-    assert_eq!(deliver(id + 1000).await, 202);
-    assert_eq!(deliver(id).await, 202);
+    let body = json!({ "project": { "id": id + 1000, "path_with_namespace": RENAMED } });
+    let headers = [("x-gitlab-token", SECRET)];
+    assert_eq!(post(&url, &headers, &body.to_string()).await, 202);
+    rig.forge.add_hook(Hook::gitlab(&url, SECRET));
     is_at_work(&rig, producer).await;
 }
 
@@ -266,6 +309,57 @@ async fn each_example_of_github_points_to_its_repository() {
     assert!(producer.end().await.0.success());
 }
 
+/// What is done by a request that a delivery caused, and that repeats its `X-Gitlab-Event-UUID`, has the same in all of its
+/// deliveries.
+#[tokio::test]
+async fn deliveries_with_the_same_event_uuid_are_each_followed_on_gitlab() {
+    let mut rig = Rig::on_gitlab(solves_demo()).await;
+    rig.config["command_executor"]["backend"] = "local".into();
+    rig.config["trackers"]["gitlab"]["webhook_secret_token"] = SECRET.into();
+    let (producer, url) = producer(&mut rig).await;
+    rig.forge
+        .add_hook(Hook::gitlab(&format!("{url}/gitlab"), SECRET));
+    let number = rig.forge.add_issue(DEMO, "Greet", "It should greet.", &[]);
+    let authority = std::fs::read(rig.forge.authority().unwrap()).unwrap();
+    let authority = reqwest::Certificate::from_pem(&authority).unwrap();
+    agentmine_runtime::tls::install_default_provider();
+    let client = reqwest::Client::builder().add_root_certificate(authority);
+    let client = client.build().unwrap();
+    let id = rig.forge.repo_id(DEMO);
+    let path = format!("projects/{id}/issues/{number}");
+    for change in [
+        json!({ "title": "Greet us" }),
+        json!({ "add_labels": REQUEST }),
+    ] {
+        let request = client.put(rig.forge.gitlab_url().join(&path).unwrap());
+        let request = request.header(
+            "x-gitlab-event-uuid",
+            "13792a34-cac6-4fda-95a8-c58e00a3954e",
+        );
+        let request = request.bearer_auth(rig.forge.human_token()).json(&change);
+        assert!(request.send().await.unwrap().status().is_success());
+    }
+    rig.forge.deliveries_sent().await;
+    // The fleet's own changes are later ones.
+    let mut deliveries = rig.forge.deliveries();
+    deliveries.truncate(3);
+    let taken = vec![Sent::Answered(202)];
+    assert!(
+        deliveries.iter().all(|it| it.attempts == taken),
+        "{deliveries:?}"
+    );
+    rig.wait("the task", |tasks| tasks.len() == 1).await;
+    // It has its own id, by which a repetition is known.
+    rig.forge.redeliver(&deliveries[2].id);
+    let again = [Sent::Answered(202), Sent::Answered(200)];
+    let is_known = |forge: &Forge| forge.deliveries()[2].attempts == again;
+    rig.forge
+        .wait_until("it is known", PATIENCE, is_known)
+        .await;
+    producer.terminate();
+    assert!(producer.end().await.0.success());
+}
+
 /// On older servers, GitLab's deliveries about jobs have no path of the project, only its id.
 #[tokio::test]
 async fn a_delivery_about_a_job_points_to_its_project_by_the_id() {
@@ -290,16 +384,17 @@ async fn a_delivery_about_a_job_points_to_its_project_by_the_id() {
 
 const RENAMED: &str = "octo/renamed";
 
-/// A person renames the repository and asks for work in it. Returns its id.
+/// A person renames the repository. Returns its id.
 fn rename(rig: &Rig) -> u64 {
     let id = rig.forge.repo_id(DEMO);
     rig.forge.rename_repo(DEMO, RENAMED);
-    let text = "It should greet.";
-    rig.forge.add_issue(RENAMED, "Greet", text, &[REQUEST]);
     id
 }
 
+/// A person asks for work in the renamed repository, and it begins at once.
 async fn is_at_work(rig: &Rig, producer: Process) {
+    let text = "It should greet.";
+    rig.forge.add_issue(RENAMED, "Greet", text, &[REQUEST]);
     rig.wait("the task", |tasks| tasks.len() == 2).await;
     let labelled = |forge: &Forge| forge.labels(RENAMED, 2) == ["coding agent processing"];
     let waits = rig.forge.wait_until("its label", PATIENCE, labelled);
