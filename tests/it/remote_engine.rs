@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use agentmine_tests::forge::DEMO;
 use tokio::process::Command;
 
-use crate::rig::{Process, Rig, assert_done, binary, containers, solves_demo};
+use crate::rig::{Process, Rig, assert_done, containers, solves_demo};
 
 #[path = "../../crates/agentmine-sandbox/src/contract/remote/sshd.rs"]
 pub(crate) mod sshd;
@@ -36,14 +36,9 @@ async fn exists(volume: &str) -> bool {
 async fn assert_works_with(rig: &Rig, variables: &[(&str, &str)]) {
     rig.produce_issue().await;
     rig.model.hold_at(2);
-    let consumer = Process::spawn(
-        Command::new(binary("consumer"))
-            .arg("--config")
-            .arg(rig.config_file())
-            .arg("--once")
-            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
-            .envs(variables.iter().copied()),
-    );
+    let mut consumer = rig.program("consumer");
+    let consumer = consumer.arg("--once").envs(variables.iter().copied());
+    let consumer = Process::spawn(consumer);
     rig.model.wait_for_held(1).await;
     let task = rig.task().await;
     let working = containers(std::slice::from_ref(&task)).await;

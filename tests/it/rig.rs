@@ -179,16 +179,10 @@ impl Rig {
     /// Runs `agentmine` with the configuration, and returns its output and its error output.
     #[track_caller]
     pub(crate) fn agentmine(&self, args: &[&str], code: i32) -> (String, String) {
-        let done = std::process::Command::new(binary("agentmine"))
-            .arg("--config")
-            .arg(self.config_file())
-            .args(args)
-            .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-            .env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-            .env("XDG_CONFIG_HOME", self.folder.path())
-            .current_dir(self.folder.path())
-            .output()
-            .unwrap();
+        let mut command = self.program("agentmine");
+        let command = command.as_std_mut().args(args);
+        let command = command.env("XDG_CONFIG_HOME", self.folder.path());
+        let done = command.current_dir(self.folder.path()).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (out, err) = (text(&done.stdout), text(&done.stderr));
         assert_eq!(done.status.code(), Some(code), "{args:?}: {out}{err}");
@@ -212,16 +206,18 @@ impl Rig {
         path
     }
 
+    /// One of the programs with the current configuration and the token of the forge.
+    pub(crate) fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(binary(name));
+        command.arg("--config").arg(self.config_file());
+        command.env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token());
+        command.env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token());
+        command
+    }
+
     /// Starts one of the programs.
     pub(crate) fn spawn(&self, program: &str, args: &[&str]) -> Process {
-        Process::spawn(
-            Command::new(binary(program))
-                .arg("--config")
-                .arg(self.config_file())
-                .args(args)
-                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-                .env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token()),
-        )
+        Process::spawn(self.program(program).args(args))
     }
 
     /// Starts one of the programs with a plan of failpoints.
@@ -245,17 +241,9 @@ impl Rig {
 
     /// Starts one of the programs with a variable in its environment.
     pub(crate) fn spawn_with(&self, program: &str, (variable, value): (&str, &str)) -> Process {
-        Process::spawn(
-            Command::new(binary(program))
-                .arg("--config")
-                .arg(self.config_file())
-                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-                .env("GITLAB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-                .env(variable, value),
-        )
+        Process::spawn(self.program(program).env(variable, value))
     }
 
-    /// Scans once.
     /// Adds the issue of the demonstration repository, labelled; returns its number.
     pub(crate) fn label_issue(&self) -> u64 {
         let (title, text) = ("greet.sh greets nobody", "It should greet.");
@@ -282,6 +270,7 @@ impl Rig {
         number
     }
 
+    /// Scans once.
     pub(crate) async fn produce(&self) {
         let (status, log) = self.spawn("producer", &["--once"]).end().await;
         assert!(status.success(), "producer: {status}\n{log}");
@@ -297,14 +286,8 @@ impl Rig {
     /// The same with a variable in the consumer's environment.
     pub(crate) async fn consume_with(&self, variable: (&str, &str)) -> String {
         let (name, value) = variable;
-        let consumer = Process::spawn(
-            Command::new(binary("consumer"))
-                .arg("--config")
-                .arg(self.config_file())
-                .arg("--once")
-                .env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token())
-                .env(name, value),
-        );
+        let mut consumer = self.program("consumer");
+        let consumer = Process::spawn(consumer.arg("--once").env(name, value));
         let (status, log) = consumer.end().await;
         assert!(status.success(), "consumer: {status}\n{log}");
         log

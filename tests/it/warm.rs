@@ -8,7 +8,7 @@ use tokio::process::Command;
 
 use crate::endpoint::{free_address, get};
 use crate::gate::{Gate, Service};
-use crate::rig::{PATIENCE, Process, Rig, assert_done, binary, containers, solves_demo};
+use crate::rig::{PATIENCE, Process, Rig, assert_done, containers, solves_demo};
 
 /// How many sandboxes each consumer keeps.
 const SIZE: usize = 2;
@@ -45,9 +45,7 @@ impl Rig {
     async fn warm_consumer(&mut self, engine: Option<&Gate>) -> Warm {
         let metrics = free_address();
         self.config["http"]["listen"] = metrics.clone().into();
-        let mut command = Command::new(binary("consumer"));
-        command.arg("--config").arg(self.config_file());
-        command.env("GITHUB_PERSONAL_ACCESS_TOKEN", self.forge.token());
+        let mut command = self.program("consumer");
         command.env("XDG_STATE_HOME", self.state());
         if let Some(engine) = engine {
             command.env("DOCKER_HOST", format!("tcp://{}", engine.address()));
