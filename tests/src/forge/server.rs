@@ -51,6 +51,7 @@ pub(super) async fn handle(inner: Arc<Inner>, request: Request<Body>) -> Respons
         }
     };
     let seen = Seen {
+        at: Utc::now(),
         method,
         target,
         status: response.status().as_u16(),

@@ -102,6 +102,8 @@ pub struct Write {
 /// One request of any kind, in the order in which they finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
+    /// When it was answered.
+    pub at: DateTime<Utc>,
     /// The method.
     pub method: String,
     /// The whole path with its query, unchanged.
