@@ -3,7 +3,7 @@
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Forge, HUMAN};
 
-use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, solves_demo};
+use crate::rig::{PATIENCE, Process, REQUEST, Rig, assert_done, on_both_forges, solves_demo};
 use crate::webhooks::hearing;
 
 const STOPPED: TaskState = TaskState::Ended(EndState::Stopped);
@@ -16,9 +16,7 @@ pub(crate) async fn github() -> Rig {
 
 /// The same on GitLab.
 pub(crate) async fn gitlab() -> Rig {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    rig
+    Rig::local_gitlab(solves_demo()).await
 }
 
 /// The comments that the bot has acknowledged, in order.
@@ -341,9 +339,7 @@ async fn the_pause_label_pauses_and_its_removal_resumes_on_gitlab() {
 }
 
 /// Work that is not to begin does not.
-#[tokio::test]
-async fn a_task_whose_item_has_the_pause_label_does_not_begin() {
-    let rig = github().await;
+async fn a_task_whose_item_has_the_pause_label_does_not_begin(rig: Rig) {
     let title = "greet.sh greets nobody";
     rig.forge
         .add_issue(DEMO, title, "It should.", &[REQUEST, PAUSE]);
@@ -351,6 +347,10 @@ async fn a_task_whose_item_has_the_pause_label_does_not_begin() {
     rig.consume().await;
     assert_eq!(rig.task().await.state, TaskState::Paused);
     assert_eq!(rig.model.requests().len(), 0);
+}
+
+on_both_forges! { solves_demo() =>
+    a_task_whose_item_has_the_pause_label_does_not_begin,
 }
 
 /// A worker whose own looks are too rare to notice.

@@ -15,8 +15,7 @@ async fn github() -> Rig {
 
 /// The same on GitLab.
 async fn gitlab() -> Rig {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let mut rig = Rig::local_gitlab(solves_demo()).await;
     rig.config["trackers"]["gitlab"]["dashboard_issue"] = true.into();
     rig
 }
@@ -359,8 +358,16 @@ async fn two_producers_keep_one_dashboard_and_a_closed_one_stays_closed_on_gitla
 
 /// What somebody who may not start work writes into an issue of their own is not taken for the dashboard.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_issue_of_somebody_else_with_the_marker_is_not_the_dashboard() {
-    let rig = github().await;
+async fn an_issue_of_somebody_else_with_the_marker_is_not_the_dashboard_on_github() {
+    an_issue_with_the_marker_is_not_the_dashboard(github().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_of_somebody_else_with_the_marker_is_not_the_dashboard_on_gitlab() {
+    an_issue_with_the_marker_is_not_the_dashboard(gitlab().await).await;
+}
+
+async fn an_issue_with_the_marker_is_not_the_dashboard(rig: Rig) {
     let text = "<!-- agentmine:dashboard 1 -->\nmine";
     let foreign = rig.forge.add_issue(DEMO, "AgentMine dashboard", text, &[]);
     rig.label_issue();

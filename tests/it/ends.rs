@@ -19,12 +19,6 @@ fn take_tracker_away(rig: &Rig) {
     rig.forge.inject(away.status(503));
 }
 
-/// A consumer that a failpoint ends.
-async fn killed_at(rig: &Rig, failpoint: &str) {
-    let (status, log) = rig.spawn_failing("consumer", failpoint).end().await;
-    assert!(!status.success(), "{failpoint} was not reached:\n{log}");
-}
-
 fn comment(rig: &Rig, number: u64) -> String {
     let comments = rig.forge.comments(DEMO, number);
     assert_eq!(comments.len(), 1, "{comments:#?}");
@@ -142,15 +136,11 @@ async fn an_end_that_the_tracker_refused_for_an_expired_token_is_reported_with_t
 
 /// The only worker dies while nobody has recorded whether its pull request was opened, and then the tracker is away
 /// for longer than any outage may last.
-async fn failed_while_unsure(
-    rig: &mut Rig,
-    failpoint: &str,
-    next: &str,
-) -> (crate::rig::Process, u64) {
+async fn failed_while_unsure(rig: &mut Rig, point: &str, next: &str) -> (crate::rig::Process, u64) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["consumer"]["outage_seconds"] = 2.into();
     let number = rig.produce_issue().await;
-    killed_at(rig, failpoint).await;
+    rig.killed_at("consumer", &[point]).await;
     take_tracker_away(rig);
     let consumer = rig.spawn_failing("consumer", next);
     let tasks = rig.wait_ended(1).await;
@@ -167,19 +157,17 @@ async fn failed_while_unsure(
     (consumer, number)
 }
 
-#[tokio::test]
-async fn a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is_found() {
-    let mut rig = Rig::local(solves_demo()).await;
-    let kill = "tracker.pull_request_create.after=kill";
+async fn a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is_found(
+    mut rig: Rig,
+) {
+    let created = "tracker.pull_request_create.after";
     // Two workers die around the correction of the row.
-    let (before, after) = (
-        "store.found_result.before=kill",
-        "store.found_result.after=kill",
-    );
-    let (consumer, number) = failed_while_unsure(&mut rig, kill, before).await;
+    let before = "store.found_result.before=kill";
+    let (consumer, number) = failed_while_unsure(&mut rig, created, before).await;
     assert!(!consumer.end().await.0.success());
     assert_eq!(rig.task().await.state, FAILED);
-    killed_at(&rig, after).await;
+    rig.killed_at("consumer", &["store.found_result.after"])
+        .await;
     assert_eq!(rig.task().await.state, DONE);
     let consumer = rig.spawn("consumer", &[]);
     wait_for_label(&rig, number, "coding agent done").await;
@@ -194,35 +182,35 @@ async fn a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is
     assert!(comment.contains(&url), "{comment}");
 }
 
-#[tokio::test]
-async fn a_task_that_failed_while_its_pull_request_was_unsure_says_that_there_is_none() {
-    let mut rig = Rig::local(solves_demo()).await;
-    let kill = "tracker.pull_request_create.before=kill";
-    let (consumer, number) = failed_while_unsure(&mut rig, kill, "").await;
+async fn a_task_that_failed_while_its_pull_request_was_unsure_says_that_there_is_none(
+    mut rig: Rig,
+) {
+    let created = "tracker.pull_request_create.before";
+    let (consumer, number) = failed_while_unsure(&mut rig, created, "").await;
     wait_for_label(&rig, number, "coding agent failed").await;
     consumer.terminate();
     assert!(consumer.end().await.0.success());
     assert_eq!(rig.task().await.state, FAILED);
     let comment = comment(&rig, number);
-    assert!(
-        comment.contains("there is no pull request from"),
-        "{comment}"
-    );
+    let looked = "The tracker is reachable again: there is no";
+    assert!(comment.contains(looked), "{comment}");
 }
 
-/// The check fails, so the result is partial; the worker dies before it has recorded the answer to its POST.
-#[tokio::test]
-async fn a_partial_result_is_reported_as_one_if_its_worker_dies_after_the_post() {
-    let partial = Scenario::new("leaves the check red").replies([
+fn leaves_the_check_red() -> Scenario {
+    Scenario::new("leaves the check red").replies([
         shell("echo more >> README.md"),
         commit_and_push("Say more"),
         say("Done."),
-    ]);
-    let mut rig = Rig::local(partial).await;
+    ])
+}
+
+/// The check fails, so the result is partial; the worker dies before it has recorded the answer to its POST.
+async fn a_partial_result_is_reported_as_one_if_its_worker_dies_after_the_post(mut rig: Rig) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["agent"]["max_rounds"] = 1.into();
     let number = rig.produce_issue().await;
-    killed_at(&rig, "tracker.pull_request_create.after=kill").await;
+    let created = "tracker.pull_request_create.after";
+    rig.killed_at("consumer", &[created]).await;
     let consumer = rig.spawn("consumer", &[]);
     let tasks = rig.wait_ended(1).await;
     consumer.terminate();
@@ -234,50 +222,45 @@ async fn a_partial_result_is_reported_as_one_if_its_worker_dies_after_the_post()
     assert!(comment.contains("a partial result"), "{comment}");
 }
 
-#[tokio::test]
-async fn a_pull_request_whose_last_worker_dies_at_the_end_of_its_task_is_done() {
-    for failpoint in [
-        "tracker.comment_edit.before=kill",
-        "tracker.label_add.before=kill",
-    ] {
-        let mut rig = Rig::local(solves_demo()).await;
-        rig.config["consumer"]["max_attempts"] = 1.into();
-        let number = rig.produce_pull_request().await;
-        killed_at(&rig, failpoint).await;
-        let asked = rig.model.requests().len();
-        let consumer = rig.spawn("consumer", &[]);
-        let tasks = rig.wait_ended(1).await;
-        consumer.terminate();
-        let (_, log) = consumer.end().await;
-        assert_eq!(
-            tasks[0].state, DONE,
-            "{failpoint}: {:?}\n{log}",
-            tasks[0].reason
-        );
-        assert_eq!(rig.forge.pulls(DEMO).len(), 1, "{failpoint}");
-        let comment = comment(&rig, number);
-        assert!(
-            comment.contains("pushed its work"),
-            "{failpoint}: {comment}"
-        );
-        let evidence = comment.contains("Measured on the pushed commit");
-        assert_eq!(
-            evidence,
-            failpoint.contains("label"),
-            "{failpoint}: {comment}"
-        );
-        assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
-        assert_eq!(rig.model.requests().len(), asked, "it only reports");
-    }
+/// The only attempt at a pull request dies after its push. Returns the comment.
+async fn last_worker_of_a_pull_request_dies_at(mut rig: Rig, point: &str) -> String {
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    let number = rig.produce_pull_request().await;
+    rig.killed_at("consumer", &[point]).await;
+    let asked = rig.model.requests().len();
+    let consumer = rig.spawn("consumer", &[]);
+    let tasks = rig.wait_ended(1).await;
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    assert_eq!(tasks[0].state, DONE, "{:?}\n{log}", tasks[0].reason);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+    assert_eq!(rig.model.requests().len(), asked, "it only reports");
+    let comment = comment(&rig, number);
+    assert!(comment.contains("pushed its work"), "{comment}");
+    comment
+}
+
+const EVIDENCE: &str = "Measured on the pushed commit";
+
+async fn a_pull_request_whose_last_worker_dies_before_its_comment_is_edited_is_done(rig: Rig) {
+    let edit = "tracker.comment_edit.before";
+    let comment = last_worker_of_a_pull_request_dies_at(rig, edit).await;
+    assert!(!comment.contains(EVIDENCE), "{comment}");
+}
+
+async fn a_pull_request_whose_last_worker_dies_before_its_label_is_moved_is_done(rig: Rig) {
+    let label = "tracker.label_add.before";
+    let comment = last_worker_of_a_pull_request_dies_at(rig, label).await;
+    assert!(comment.contains(EVIDENCE), "{comment}");
 }
 
 /// The pull request is open and recorded; then the tracker is away for longer than any outage may last.
-#[tokio::test]
-async fn a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_away() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_away(mut rig: Rig) {
     rig.config["consumer"]["outage_seconds"] = 1.into();
     let number = rig.produce_issue().await;
-    killed_at(&rig, "tracker.comment_edit.before=kill").await;
+    rig.killed_at("consumer", &["tracker.comment_edit.before"])
+        .await;
     take_tracker_away(&rig);
     let consumer = rig.spawn("consumer", &[]);
     let tasks = rig.wait_ended(1).await;
@@ -291,9 +274,9 @@ async fn a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_aw
 }
 
 /// As above, and the consumer has to end meanwhile.
-#[tokio::test]
-async fn a_drain_while_the_tracker_is_away_after_the_pull_request_opened_loses_nothing() {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn a_drain_while_the_tracker_is_away_after_the_pull_request_opened_loses_nothing(
+    mut rig: Rig,
+) {
     rig.config["consumer"]["drain_seconds"] = 2.into();
     let number = rig.produce_issue().await;
     let consumer = rig.spawn_failing("consumer", "tracker.comment_edit.before=stop");
@@ -357,4 +340,14 @@ on_both_forges! { solves_demo() =>
     ends_that_fail_for_ever_do_not_keep_the_others_from_being_reported,
     an_unreachable_tracker_with_many_ends_does_not_delay_the_ends_of_another,
     an_end_that_the_tracker_refused_for_an_expired_token_is_reported_with_the_next,
+    a_task_that_failed_while_its_pull_request_was_unsure_is_done_once_it_is_found,
+    a_task_that_failed_while_its_pull_request_was_unsure_says_that_there_is_none,
+    a_pull_request_whose_last_worker_dies_before_its_comment_is_edited_is_done,
+    a_pull_request_whose_last_worker_dies_before_its_label_is_moved_is_done,
+    a_task_whose_pull_request_is_open_is_done_although_its_tracker_stays_away,
+    a_drain_while_the_tracker_is_away_after_the_pull_request_opened_loses_nothing,
+}
+
+on_both_forges! { leaves_the_check_red() =>
+    a_partial_result_is_reported_as_one_if_its_worker_dies_after_the_post,
 }

@@ -6,7 +6,8 @@ use agentmine_tests::model::{
     Scenario, commit_and_push, edit_create, edit_replace, edit_view, say, shell,
 };
 
-use crate::rig::{Process, Rig, assert_done, binary, solves_demo};
+use crate::forges::Request;
+use crate::rig::{Process, Rig, assert_done, binary, on_both_forges, solves_demo};
 
 fn comments_on(rig: &Rig, number: u64) -> String {
     let comments = rig.forge.comments(DEMO, number);
@@ -58,9 +59,7 @@ async fn a_missing_image_is_reported_before_any_work_begins() {
 }
 
 /// A token that git refuses pauses the task, and a token that works continues it in the same attempt.
-#[tokio::test]
-async fn a_clone_that_is_refused_pauses_the_task_until_the_credentials_are_accepted() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_clone_that_is_refused_pauses_the_task_until_the_credentials_are_accepted(rig: Rig) {
     let number = rig.produce_issue().await;
     let refused = ForgeFault::on("GET", "/octo/demo.git/info/refs");
     rig.forge.inject(refused.times(usize::MAX).status(403));
@@ -112,12 +111,12 @@ async fn an_expired_or_weak_token_pauses_its_task_names_what_is_missing_and_cost
 async fn an_expired_or_weak_token_pauses_its_task_names_what_is_missing_and_costs_no_attempt_on_gitlab()
  {
     let expired = ForgeFault::on("*", "/api/v4/projects/").status(401);
-    pauses_and_continues(Rig::on_gitlab(solves_demo()).await, &[expired], "401").await;
+    pauses_and_continues(Rig::local_gitlab(solves_demo()).await, &[expired], "401").await;
     let weak = ["POST", "PUT"].map(|method| {
         let fault = ForgeFault::on(method, "/api/v4/projects/").status(403);
         fault.body("{\"error\":\"insufficient_scope\",\"error_description\":\"The request requires higher privileges than provided by the access token.\",\"scope\":\"api\"}")
     });
-    pauses_and_continues(Rig::on_gitlab(solves_demo()).await, &weak, "`api`").await;
+    pauses_and_continues(Rig::local_gitlab(solves_demo()).await, &weak, "`api`").await;
 }
 
 /// The credentials are accepted again; a producer notices, and the task is done in its first attempt.
@@ -211,9 +210,7 @@ async fn a_command_over_its_time_limit_is_killed_and_reported() {
     );
 }
 
-#[tokio::test]
-async fn credentials_that_expire_before_the_push_pause_the_task_with_a_comment() {
-    let rig = Rig::local(solves_demo()).await;
+async fn credentials_that_expire_before_the_push_pause_the_task_with_a_comment(rig: Rig) {
     let number = rig.produce_issue().await;
     for (method, path) in [
         ("GET", "info/refs?service=git-receive-pack"),
@@ -297,15 +294,10 @@ async fn an_outage_costs_no_attempt_and_fails_the_task_when_it_lasts_too_long() 
     );
 }
 
-#[tokio::test]
-async fn a_lost_response_does_not_open_a_second_pull_request() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_lost_response_does_not_open_a_second_pull_request(rig: Rig) {
     rig.produce_issue().await;
-    rig.forge.inject(
-        ForgeFault::on("POST", "/repos/octo/demo/pulls")
-            .times(1)
-            .answer_lost(),
-    );
+    rig.forge
+        .inject(rig.fault_of(Request::OpenPull).answer_lost());
     let consumer = rig.spawn("consumer", &[]);
     rig.wait_ended(1).await;
     consumer.terminate();
@@ -316,6 +308,7 @@ async fn a_lost_response_does_not_open_a_second_pull_request() {
         "{:?}",
         rig.task().await.reason
     );
+    assert_eq!(rig.forge.faults_left(), 0);
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
 }
 
@@ -345,17 +338,15 @@ async fn every_fault_of_a_configuration_is_reported_at_once_with_exit_code_3() {
     }
 }
 
-#[tokio::test]
-async fn an_unreported_end_is_reported_by_the_sweep() {
-    let rig = Rig::local(solves_demo()).await;
+async fn an_unreported_end_is_reported_by_the_sweep(rig: Rig) {
     let number = rig.produce_issue().await;
     // Every write of the last step fails: the comment that links the pull request, the label.
     rig.model.hold_at(4);
     let consumer = rig.spawn("consumer", &[]);
     rig.model.wait_for_held(1).await;
-    for method in ["PATCH", "POST", "DELETE"] {
-        rig.forge
-            .inject(ForgeFault::on(method, "*/issues/*").times(6).status(500));
+    for method in ["PATCH", "POST", "PUT", "DELETE"] {
+        let write = ForgeFault::on(method, "*/issues/*").times(usize::MAX);
+        rig.forge.inject(write.status(500));
     }
     rig.model.release();
     rig.wait_ended(1).await;
@@ -364,7 +355,9 @@ async fn an_unreported_end_is_reported_by_the_sweep() {
         TaskState::Ended(EndState::Done),
         "an open pull request was called a failure"
     );
-    let url = rig.forge.pulls(DEMO)[0].url.clone();
+    consumer.wait_for("was not reported").await;
+    rig.forge.heal();
+    let url = rig.task().await.pull_request_url.unwrap();
     rig.forge
         .wait_until("the end is reported", crate::rig::PATIENCE, |forge| {
             forge.labels(DEMO, number) == ["coding agent done"]
@@ -523,4 +516,11 @@ async fn a_failed_look_for_pushed_work_is_not_taken_for_none() {
     assert_eq!(failed.end, Some(SessionEnd::Released), "{sessions:#?}");
     let reason = failed.reason.as_deref().unwrap_or_default();
     assert!(reason.contains("ls-remote"), "{reason}");
+}
+
+on_both_forges! { solves_demo() =>
+    a_clone_that_is_refused_pauses_the_task_until_the_credentials_are_accepted,
+    credentials_that_expire_before_the_push_pause_the_task_with_a_comment,
+    a_lost_response_does_not_open_a_second_pull_request,
+    an_unreported_end_is_reported_by_the_sweep,
 }

@@ -37,6 +37,7 @@ mod failures;
 mod fleet_mcp;
 mod forge_clients;
 mod forged;
+mod forges;
 mod gate;
 mod gitlab;
 mod graphql;

@@ -79,9 +79,10 @@ async fn in_docker_later_tasks_are_cloned_from_the_mirror() {
     later_tasks_are_cloned_from_the_mirror(Rig::new(solves_demo()).await).await;
 }
 
+/// On GitLab alone: the mirror of the other test is of a repository on GitHub.
 #[tokio::test]
 async fn in_the_jail_later_tasks_are_cloned_from_the_mirror() {
-    later_tasks_are_cloned_from_the_mirror(Rig::local(solves_demo()).await).await;
+    later_tasks_are_cloned_from_the_mirror(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 #[tokio::test]

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use agentmine_domain::{EndState, SessionEnd, Task, TaskState};
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
-use tokio::process::Command;
 
 use crate::gate::{Gate, Service};
-use crate::rig::{Process, REQUEST, Rig, binary, on_both_forges, solves_demo};
+use crate::rig::{Process, REQUEST, Rig, on_both_forges, solves_demo};
 
 async fn issues(rig: &Rig, count: usize) {
     for n in 0..count {
@@ -94,11 +93,9 @@ async fn work_behind_a_gate() -> (Rig, Gate, Process) {
     rig.config["consumer"]["max_attempts"] = 1.into();
     issues(&rig, 1).await;
     rig.model.hold_at(2);
-    let mut command = Command::new(binary("consumer"));
-    command.arg("--config").arg(rig.config_file());
-    command.env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token());
-    command.env("DOCKER_HOST", format!("tcp://{}", engine.address()));
-    (rig, engine, Process::spawn(&mut command))
+    let address = format!("tcp://{}", engine.address());
+    let consumer = rig.spawn_with("consumer", ("DOCKER_HOST", &address));
+    (rig, engine, consumer)
 }
 
 #[tokio::test]

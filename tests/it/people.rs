@@ -259,9 +259,7 @@ async fn what_was_hidden_in_comments_is_reported_after_a_takeover(rig: Rig) {
     assert!(pull.contains("1 invisible characters"), "{pull}");
 }
 
-#[tokio::test]
-async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
-    let rig = Rig::local(solves_demo()).await;
+async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first(rig: Rig) {
     rig.forge.commit(DEMO, "feature", "main", |dir| {
         std::fs::write(dir.join("more.txt"), "more\n").unwrap();
     });
@@ -280,9 +278,12 @@ async fn reviews_of_a_labelled_pull_request_reach_the_model_newest_first() {
     rig.consume().await;
     let prompt = task_prompt(&rig);
     let place = |part| place_in(&prompt, part);
-    assert!(place("(review, changes requested):\n> Greet, too.") < place("> Say less."));
+    // On GitLab a verdict and the text of its review are two notes.
+    for newest in ["(review, changes requested):\n> ", "\n> Greet, too."] {
+        assert!(place(newest) < place("> Say less."), "{newest}: {prompt}");
+    }
     assert!(place("(on more.txt:1):\n> Say less.") < place("> Nice."));
-    assert_eq!(prompt.matches("\n> ").count(), 3, "{prompt}");
+    assert_eq!(prompt.matches("(review, ").count(), 1, "{prompt}");
 }
 
 async fn a_labelled_pull_request_gets_one_text_that_closes_nothing(rig: Rig) {
@@ -347,6 +348,7 @@ on_both_forges! { solves_demo() =>
     a_stopped_item_that_is_labelled_again_is_a_new_task,
     a_running_item_that_is_labelled_again_runs_once_more_afterwards,
     the_discussion_so_far_reaches_the_model,
+    reviews_of_a_labelled_pull_request_reach_the_model_newest_first,
     what_was_hidden_in_comments_is_reported_after_a_takeover,
     a_labelled_pull_request_gets_one_text_that_closes_nothing,
     an_item_that_is_worked_on_without_a_task_is_put_right,

@@ -4,7 +4,7 @@ use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{DEMO, DEMO_BODY, DEMO_TITLE};
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, assert_done, codes, solves_demo};
+use crate::rig::{Rig, assert_done, codes, on_both_forges, solves_demo};
 
 const ADD: [&str; 5] = ["task", "add", DEMO_TITLE, "--description", DEMO_BODY];
 
@@ -14,7 +14,7 @@ fn made(rig: &Rig, more: &[&str]) -> Value {
 }
 
 /// The story of an issue without an issue.
-async fn is_worked_on_like_an_issue(rig: Rig) {
+async fn a_task_for_a_repository_becomes_a_pull_request(rig: Rig) {
     // It has the number that the task gets.
     let issue = rig.forge.add_issue(DEMO, "Another", "Not this.", &[]);
     let task = made(&rig, &["--repository", DEMO]);
@@ -77,21 +77,7 @@ async fn is_worked_on_like_an_issue(rig: Rig) {
     assert_eq!(again["repository"], DEMO);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_for_a_repository_becomes_a_pull_request_on_github() {
-    is_worked_on_like_an_issue(Rig::local(solves_demo()).await).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_for_a_repository_becomes_a_merge_request_on_gitlab() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    is_worked_on_like_an_issue(rig).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue(rig: Rig) {
     made(
         &rig,
         &["--repository", &format!("{}{DEMO}", rig.forge.html_url())],
@@ -107,18 +93,12 @@ async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue()
     assert!(rig.forge.writes().is_empty(), "{:?}", rig.forge.writes());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_repository_or_agent_that_the_fleet_does_not_have_is_refused() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_repository_or_agent_that_the_fleet_does_not_have_is_refused(rig: Rig) {
     rig.forge
         .add_repo("octo/other", agentmine_tests::forge::write_demo);
     for (more, code, words) in [
         (&["octo/other"][..], 3, "octo/other is not a repository"),
-        (
-            &["octo/nothing"],
-            5,
-            "repository octo/nothing was not found",
-        ),
+        (&["octo/nothing"], 5, "octo/nothing was not found"),
         (
             &["https://elsewhere.example/a/b"],
             3,
@@ -144,4 +124,10 @@ async fn a_repository_or_agent_that_the_fleet_does_not_have_is_refused() {
         made(&rig, &["--repository", DEMO, "--agent", "fix"])["agent"],
         "fix"
     );
+}
+
+on_both_forges! { solves_demo() =>
+    a_task_for_a_repository_becomes_a_pull_request,
+    a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue,
+    a_repository_or_agent_that_the_fleet_does_not_have_is_refused,
 }

@@ -133,13 +133,14 @@ async fn a_token_and_a_key_that_are_replaced_in_their_files_are_used_without_a_r
     }
 }
 
-/// The token of a server with a name is in a file whose variable the operator chose.
+/// The token of a server with a name is in a file whose variable the operator chose. On GitLab alone: the token of the test
+/// above is one of GitHub.
 #[tokio::test]
 async fn a_token_of_a_named_server_that_is_replaced_in_its_file_is_used_without_a_restart() {
-    let mut rig = Rig::local(solves_demo()).await;
-    let mut section = rig.config["trackers"]["github"].take();
+    let mut rig = Rig::local_gitlab(solves_demo()).await;
+    let mut section = rig.tracker().take();
     section["token"] = "${OTHER_TOKEN}".into();
-    rig.config["trackers"] = json!({ "more": { "github": { "other": section } } });
+    rig.config["trackers"] = json!({ "more": { "gitlab": { "other": section } } });
     let mounted = Mounted::new(rig.folder.path(), &[("token", rig.forge.token())]);
     let files = [("OTHER_TOKEN_FILE", mounted.at("token"))];
     let programs = ["producer", "consumer"].map(|program| spawn(&rig, program, &files));

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{ItemRef, Task, TaskState};
 use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, Hook, write_demo};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
 use crate::webhooks::{of_github, post, producer};
@@ -35,7 +35,6 @@ fn issue(forge: &Forge) -> u64 {
 
 /// The same repository and number on both: two tasks, each with its pull request where its item is.
 async fn are_two_tasks(mut rig: Rig, kind: &str, forge: Forge) {
-    rig.config["command_executor"]["backend"] = "local".into();
     let other = second(&mut rig, kind, forge).await;
     let number = issue(&rig.forge);
     assert_eq!(issue(&other), number);
@@ -75,7 +74,7 @@ async fn are_two_tasks(mut rig: Rig, kind: &str, forge: Forge) {
 #[tokio::test]
 async fn items_with_the_same_name_on_two_hosts_are_two_tasks_on_github() {
     are_two_tasks(
-        Rig::new(solves_demo()).await,
+        Rig::local(solves_demo()).await,
         "github",
         Forge::start().await,
     )
@@ -85,21 +84,31 @@ async fn items_with_the_same_name_on_two_hosts_are_two_tasks_on_github() {
 #[tokio::test]
 async fn items_with_the_same_name_on_two_hosts_are_two_tasks_on_gitlab() {
     are_two_tasks(
-        Rig::on_gitlab(solves_demo()).await,
+        Rig::local_gitlab(solves_demo()).await,
         "gitlab",
         Forge::start_tls().await,
     )
     .await;
 }
 
+/// The header that shows that a delivery knows the secret.
+async fn proof(kind: &str, secret: &str, body: &str) -> (&'static str, String) {
+    match kind {
+        "github" => ("x-hub-signature-256", of_github(secret, body).await),
+        _ => ("x-gitlab-token", secret.to_owned()),
+    }
+}
+
 /// Each server has an address and a separate secret, and its deliveries point at its repositories alone.
-#[tokio::test]
-async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
-    let mut rig = Rig::local(solves_demo()).await;
-    let other = second(&mut rig, "github", Forge::start().await).await;
-    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
-    let section = &mut rig.config["trackers"]["more"]["github"]["other"];
-    section["webhook_secret"] = OTHER.into();
+async fn a_webhook_is_followed_on_its_server_alone(mut rig: Rig, kind: &str, forge: Forge) {
+    let other = second(&mut rig, kind, forge).await;
+    let key = match kind {
+        "github" => "webhook_secret",
+        _ => "webhook_secret_token",
+    };
+    rig.tracker()[key] = SECRET.into();
+    let section = &mut rig.config["trackers"]["more"][kind]["other"];
+    section[key] = OTHER.into();
     section["token"] = other.token().into();
     let (producer, url) = producer(&mut rig).await;
     let number = issue(&other);
@@ -109,23 +118,24 @@ async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
         lists.count()
     };
     let before = lists(&rig.forge);
-    let body: Value = json!({ "action": "labeled", "repository": { "id": 1, "full_name": DEMO } });
+    let body = json!({
+        "repository": { "id": 1, "full_name": DEMO },
+        "project": { "id": 1, "path_with_namespace": DEMO },
+    });
     let body = body.to_string();
-    let (first, genuine) = (
-        of_github(SECRET, &body).await,
-        of_github(OTHER, &body).await,
-    );
-    let send = async |place: &str, signature: &str| {
-        let headers = [
-            ("x-hub-signature-256", signature),
-            ("x-github-delivery", "1"),
-        ];
-        post(&format!("{url}/github{place}"), &headers, &body).await
+    let send = async |place: &str, secret: &str| {
+        let (header, proof) = proof(kind, secret, &body).await;
+        let url = format!("{url}/{kind}{place}");
+        post(&url, &[(header, proof.as_str())], &body).await
     };
-    assert_eq!(send("/other", &first).await, 401);
-    assert_eq!(send("", &genuine).await, 401);
-    assert_eq!(send("/absent", &genuine).await, 401);
-    other.add_hook(Hook::github(&format!("{url}/github/other"), OTHER));
+    assert_eq!(send("/other", SECRET).await, 401);
+    assert_eq!(send("", OTHER).await, 401);
+    assert_eq!(send("/absent", OTHER).await, 401);
+    let url = format!("{url}/{kind}/other");
+    other.add_hook(match kind {
+        "github" => Hook::github(&url, OTHER),
+        _ => Hook::gitlab(&url, OTHER),
+    });
     other.add_comment(DEMO, number, HUMAN, "Soon, please.");
     let tasks = rig.wait("the task", |tasks| tasks.len() == 1).await;
     assert!(
@@ -139,6 +149,18 @@ async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone() {
     let (status, log) = producer.end().await;
     assert!(status.success(), "{log}");
     assert!(!log.contains("canary"), "{log}");
+}
+
+#[tokio::test]
+async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone_on_github() {
+    let rig = Rig::local(solves_demo()).await;
+    a_webhook_is_followed_on_its_server_alone(rig, "github", Forge::start().await).await;
+}
+
+#[tokio::test]
+async fn a_webhook_of_a_named_server_is_followed_on_that_server_alone_on_gitlab() {
+    let rig = Rig::local_gitlab(solves_demo()).await;
+    a_webhook_is_followed_on_its_server_alone(rig, "gitlab", Forge::start_tls().await).await;
 }
 
 /// What is wrong with a named server is said of its section, not of the one without a name.
@@ -167,7 +189,7 @@ async fn messages_name_the_section_of_a_named_server_on_github() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_name_the_section_of_a_named_server_on_gitlab() {
-    let rig = Rig::on_gitlab(solves_demo()).await;
+    let rig = Rig::local_gitlab(solves_demo()).await;
     is_named_in_messages(rig, "gitlab", Forge::start_tls().await, "projects").await;
 }
 
@@ -205,7 +227,7 @@ async fn a_server_that_does_not_answer_delays_no_other_one_on_github() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_delays_no_other_one_on_gitlab() {
     a_silent_server(
-        Rig::on_gitlab(solves_demo()).await,
+        Rig::local_gitlab(solves_demo()).await,
         "gitlab",
         Forge::start_tls().await,
     )

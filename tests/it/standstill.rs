@@ -1,29 +1,21 @@
 //! One task, and more than one process that could write for it.
 
 use agentmine_domain::{EndState, TaskState};
-use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
+use agentmine_tests::forge::DEMO;
 
-use crate::rig::{PATIENCE, REQUEST, Rig, solves_demo};
+use crate::forges::Request;
+use crate::rig::{PATIENCE, REQUEST, Rig, on_both_forges, solves_demo};
 
 const DONE: &str = "coding agent done";
 
-/// The writes of one kind that arrived at the forge.
-fn writes(rig: &Rig, method: &str, part: &str) -> usize {
-    let writes = rig.forge.writes().into_iter();
-    writes
-        .filter(|it| it.method == method && it.path.contains(part))
-        .count()
-}
-
-/// The machine of the first worker is stalled between two requests of one label move, for longer than the
-/// lease.
-#[tokio::test]
-async fn a_worker_that_stood_still_sends_nothing_more_to_the_tracker() {
-    let rig = Rig::local(solves_demo()).await;
+/// The machine of the first worker is stalled within a label move, between its two requests where there are two, for
+/// longer than the lease.
+async fn a_worker_that_stood_still_sends_nothing_more_to_the_tracker(rig: Rig) {
     let number = rig.produce_issue().await;
     // The label is moved again at the start of the work.
     rig.forge.add_label(DEMO, number, REQUEST);
-    let first = rig.spawn_failing("consumer", "tracker.label_remove.before=stop");
+    let stop = format!("{}.before=stop", rig.last_of_a_label_move());
+    let first = rig.spawn_failing("consumer", &stop);
     first.stopped().await;
     let second = rig.spawn("consumer", &[]);
     let tasks = rig.wait_ended(1).await;
@@ -42,16 +34,14 @@ async fn a_worker_that_stood_still_sends_nothing_more_to_the_tracker() {
     }
 }
 
-#[tokio::test]
-async fn an_end_is_reported_once_when_consumers_start_together() {
-    let rig = Rig::local(solves_demo()).await;
+async fn an_end_is_reported_once_when_consumers_start_together(rig: Rig) {
     let number = rig.produce_issue().await;
     let task = rig.task().await.id;
     assert!(rig.store.request_stop(task, "enough").await.unwrap());
     let sql = rig.sql().await;
     let long_ago = "UPDATE tasks SET updated_at = now() - interval '1 minute'";
     sqlx::query(long_ago).execute(&sql).await.unwrap();
-    let slow = ForgeFault::on("POST", "/comments").times(9);
+    let slow = rig.fault_of(Request::PostComment).times(9);
     rig.forge
         .inject(slow.delay(std::time::Duration::from_secs(1)));
     let consumers: Vec<_> = (0..4).map(|_| rig.spawn("consumer", &[])).collect();
@@ -67,6 +57,11 @@ async fn an_end_is_reported_once_when_consumers_start_together() {
         consumer.terminate();
         assert!(consumer.end().await.0.success());
     }
-    assert_eq!(writes(&rig, "POST", "/comments"), 1);
+    assert_eq!(rig.written(Request::PostComment), 1);
     assert_eq!(rig.forge.comments(DEMO, number).len(), 1);
+}
+
+on_both_forges! { solves_demo() =>
+    a_worker_that_stood_still_sends_nothing_more_to_the_tracker,
+    an_end_is_reported_once_when_consumers_start_together,
 }

@@ -7,7 +7,7 @@ use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Fault, Scenario, commit_and_push, edit_replace, say, shell};
 
 use crate::endpoint::{free_address, get};
-use crate::rig::{REQUEST, Rig, assert_done, binary, containers, on_both_forges, solves_demo};
+use crate::rig::{REQUEST, Rig, assert_done, containers, on_both_forges, solves_demo};
 
 #[tokio::test]
 async fn issue_becomes_pull_request() {
@@ -337,13 +337,14 @@ async fn failing_checks_are_returned_to_the_model_with_their_output() {
     assert!(!rig.forge.pulls(DEMO)[0].draft);
 }
 
+/// On GitLab alone: `rebases` has a push of the worker's to GitHub.
 #[tokio::test]
 async fn uncommitted_work_is_committed_and_pushed_by_the_worker() {
     let scenario = Scenario::new("forgets git").replies([
         edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
         say("Done."),
     ]);
-    let rig = Rig::local(scenario).await;
+    let rig = Rig::local_gitlab(scenario).await;
     rig.produce_issue().await;
     rig.consume().await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Done));
@@ -473,15 +474,9 @@ async fn a_resumed_session_shows_its_own_usage_beside_that_of_its_task() {
         .collect();
     assert_eq!(counts, [(3, 2), (2, 2)], "newest first");
     let show = async |id: String| {
-        let output = tokio::process::Command::new(binary("agentmine"))
-            .arg("--config")
-            .arg(rig.config_file())
-            .args(["session", "show", &id])
-            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
-            .output()
-            .await
-            .unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let mut command = rig.program("agentmine");
+        let output = command.args(["session", "show", &id]).output();
+        String::from_utf8_lossy(&output.await.unwrap().stdout).into_owned()
     };
     let resumed = show(sessions[0].id.to_string()).await;
     for part in [

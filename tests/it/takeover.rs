@@ -7,9 +7,7 @@ use agentmine_domain::{EndState, Session, SessionEnd, Task, TaskId, TaskState};
 use agentmine_tests::forge::{DEMO, Fault as ForgeFault};
 use chrono::{DateTime, Utc};
 
-use tokio::process::Command;
-
-use crate::rig::{Process, REQUEST, Rig, binary, solves_demo};
+use crate::rig::{Process, REQUEST, Rig, on_both_forges, solves_demo};
 
 /// In the title of the tasks whose worker dies.
 const DOOMED: &str = "doomed";
@@ -160,11 +158,8 @@ async fn recoveries_with_the_default_lease(machines: Machines) -> Recoveries {
         consumer.remove(key);
     }
     let spawn = |machine: &str| {
-        let mut command = Command::new(binary("consumer"));
         let state = rig.folder.path().join(machine);
-        command.arg("--config").arg(rig.config_file());
-        command.env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token());
-        Process::spawn(command.env("XDG_STATE_HOME", state))
+        Process::spawn(rig.program("consumer").env("XDG_STATE_HOME", state))
     };
     issues(&rig, DOOMED, DYING * TAKEN).await;
     rig.model.hold_when(DOOMED, 2);
@@ -263,24 +258,6 @@ async fn takeovers_on_the_same_machine_begin_within_90_seconds() {
     recoveries.assert_fast();
 }
 
-/// A consumer with failpoints.
-fn with_failpoints(rig: &Rig, failpoints: &str, args: &[&str]) -> Process {
-    Process::spawn(
-        Command::new(binary("consumer"))
-            .arg("--config")
-            .arg(rig.config_file())
-            .args(args)
-            .env("GITHUB_PERSONAL_ACCESS_TOKEN", rig.forge.token())
-            .env("AGENTMINE_FAILPOINTS", failpoints),
-    )
-}
-
-/// A consumer that a failpoint ends.
-async fn killed_at(rig: &Rig, failpoint: &str) {
-    let (status, log) = with_failpoints(rig, failpoint, &[]).end().await;
-    assert!(!status.success(), "{failpoint} was not reached:\n{log}");
-}
-
 fn comment(rig: &Rig, number: u64) -> String {
     let comments = rig.forge.comments(DEMO, number);
     assert_eq!(comments.len(), 1, "{comments:#?}");
@@ -288,42 +265,48 @@ fn comment(rig: &Rig, number: u64) -> String {
 }
 
 /// The only attempt dies between the answer to its POST and the end of its report.
-#[tokio::test]
-async fn a_last_attempt_that_dies_after_its_pull_request_opened_is_done() {
-    for failpoint in [
-        "tracker.pull_request_create.after=kill",
-        "tracker.comment_edit.after=kill",
-        "tracker.label_add.before=kill",
-    ] {
-        let mut rig = Rig::local(solves_demo()).await;
-        rig.config["consumer"]["max_attempts"] = 1.into();
-        issues(&rig, DOOMED, 1).await;
-        killed_at(&rig, failpoint).await;
-        assert_eq!(rig.forge.pulls(DEMO).len(), 1, "{failpoint}");
-        let asked = rig.model.requests().len();
-        let consumer = rig.spawn("consumer", &[]);
-        let tasks = rig.wait_ended(1).await;
-        consumer.terminate();
-        let (_, log) = consumer.end().await;
-        let task = &tasks[0];
-        let done = TaskState::Ended(EndState::Done);
-        assert_eq!(task.state, done, "{failpoint}: {:?}\n{log}", task.reason);
-        let pulls = rig.forge.pulls(DEMO);
-        assert_eq!(pulls.len(), 1, "{failpoint}");
-        let number = task.item.number;
-        assert!(comment(&rig, number).contains("opened a pull request"));
-        assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
-        assert_eq!(rig.model.requests().len(), asked, "it only reports");
-    }
+async fn the_last_attempt_dies_at(mut rig: Rig, point: &str) {
+    rig.config["consumer"]["max_attempts"] = 1.into();
+    let number = rig.produce_issue().await;
+    rig.killed_at("consumer", &[point]).await;
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    let asked = rig.model.requests().len();
+    let consumer = rig.spawn("consumer", &[]);
+    let task = rig.wait_ended(1).await.remove(0);
+    consumer.terminate();
+    let (_, log) = consumer.end().await;
+    let done = TaskState::Ended(EndState::Done);
+    assert_eq!(task.state, done, "{:?}\n{log}", task.reason);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    let text = comment(&rig, number);
+    let opened = format!(
+        "with the measured results: {}",
+        task.pull_request_url.unwrap()
+    );
+    assert!(text.contains(&opened), "{opened} is not in {text}");
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
+    assert_eq!(rig.model.requests().len(), asked, "it only reports");
 }
 
-#[tokio::test]
-async fn an_attempt_that_fails_after_an_earlier_one_opened_the_pull_request_leaves_a_partial_result()
- {
-    let mut rig = Rig::local(solves_demo()).await;
+async fn a_last_attempt_that_dies_after_its_pull_request_opened_is_done(rig: Rig) {
+    the_last_attempt_dies_at(rig, "tracker.pull_request_create.after").await;
+}
+
+async fn a_last_attempt_that_dies_after_its_comment_was_edited_is_done(rig: Rig) {
+    the_last_attempt_dies_at(rig, "tracker.comment_edit.after").await;
+}
+
+async fn a_last_attempt_that_dies_before_its_label_is_moved_is_done(rig: Rig) {
+    the_last_attempt_dies_at(rig, "tracker.label_add.before").await;
+}
+
+async fn an_attempt_that_fails_after_an_earlier_one_opened_the_pull_request_leaves_a_partial_result(
+    mut rig: Rig,
+) {
     rig.config["consumer"]["max_attempts"] = 2.into();
-    issues(&rig, DOOMED, 1).await;
-    killed_at(&rig, "tracker.pull_request_create.after=kill").await;
+    let number = rig.produce_issue().await;
+    let kill = "tracker.pull_request_create.after";
+    rig.killed_at("consumer", &[kill]).await;
     let gone = ForgeFault::on("GET", "/octo/demo.git/info/refs");
     rig.forge.inject(gone.times(usize::MAX).status(404));
     let consumer = rig.spawn("consumer", &[]);
@@ -334,13 +317,10 @@ async fn an_attempt_that_fails_after_an_earlier_one_opened_the_pull_request_leav
     assert_eq!(task.state, TaskState::Ended(EndState::Done));
     let missing = task.missing().unwrap_or_default();
     assert!(missing.contains("a later attempt failed"), "{missing}");
-    let comment = comment(&rig, task.item.number);
+    let comment = comment(&rig, number);
     assert!(comment.contains("a partial result"), "{comment}");
     assert!(comment.contains("a later attempt failed"), "{comment}");
-    assert_eq!(
-        rig.forge.labels(DEMO, task.item.number),
-        ["coding agent done"]
-    );
+    assert_eq!(rig.forge.labels(DEMO, number), ["coding agent done"]);
 }
 
 /// The database commits a step, and neither the store's repetitions nor the session learn of it.
@@ -351,9 +331,9 @@ async fn a_step_whose_commit_has_an_unknown_outcome_is_recorded_once() {
     // More often than the store repeats an operation.
     let lost = (3..40).map(|step| format!("store.append_step.after=unknown*4@{}", 5 * step));
     let failpoints: Vec<String> = lost.collect();
-    let consumer = with_failpoints(&rig, &failpoints.join(","), &["--once"]);
-    let (status, log) = consumer.end().await;
-    assert!(status.success(), "{log}");
+    let failpoints = failpoints.join(",");
+    let failing = ("AGENTMINE_FAILPOINTS", failpoints.as_str());
+    let log = rig.consume_with(failing).await;
     let task = rig.task().await;
     let done = TaskState::Ended(EndState::Done);
     assert_eq!((task.state, task.attempt), (done, 1), "{log}");
@@ -398,4 +378,11 @@ async fn the_files_of_an_edit_are_stored_before_the_next_call_although_the_store
         .iter()
         .filter(|(_, result)| result.name == "text_editor");
     assert_eq!(edits.count(), 1);
+}
+
+on_both_forges! { solves_demo() =>
+    a_last_attempt_that_dies_after_its_pull_request_opened_is_done,
+    a_last_attempt_that_dies_after_its_comment_was_edited_is_done,
+    a_last_attempt_that_dies_before_its_label_is_moved_is_done,
+    an_attempt_that_fails_after_an_earlier_one_opened_the_pull_request_leaves_a_partial_result,
 }

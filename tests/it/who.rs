@@ -2,13 +2,14 @@
 
 use agentmine_domain::{ItemRef, TaskState};
 use agentmine_runtime::config::{GitHub, GitHubPermission, GitLab, GitLabRole};
-use agentmine_tests::forge::{DEMO, Fault, Forge};
+use agentmine_tests::forge::{DEMO, Forge};
 use agentmine_trackers::{
     Candidate, GitHubTracker, GitLabTracker, Objection, Tracker, objection_to_request,
     objection_to_text,
 };
 
-use crate::rig::{REQUEST, Rig, assert_done, codes, solves_demo};
+use crate::forges::Request;
+use crate::rig::{REQUEST, Rig, assert_done, codes, on_both_forges, solves_demo};
 use crate::trackers::{LABEL, seed};
 
 /// A project that both forges have, in a subgroup where one may be.
@@ -267,8 +268,8 @@ fn item(item: &ItemRef) -> String {
     item.to_string()
 }
 
-/// The story on one forge: nothing starts, and somebody can see why; then somebody allowed labels.
-async fn held_until_somebody_allowed_labels(rig: Rig) {
+/// Nothing starts, and somebody can see why; then somebody allowed labels.
+async fn a_request_of_somebody_who_may_not_start_work_is_held(rig: Rig) {
     rig.forge.set_permission(DEMO, "trixie", "triage");
     let number = rig.forge.add_issue(
         DEMO,
@@ -298,18 +299,8 @@ async fn held_until_somebody_allowed_labels(rig: Rig) {
     assert!(rig.store.held_requests().await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn a_request_of_somebody_who_may_not_start_work_is_held_on_github() {
-    held_until_somebody_allowed_labels(Rig::local(solves_demo()).await).await;
-}
-
-#[tokio::test]
-async fn a_request_of_somebody_who_may_not_start_work_is_held_on_gitlab() {
-    held_until_somebody_allowed_labels(Rig::on_gitlab(solves_demo()).await).await;
-}
-
 /// The text changes while the task is queued.
-async fn an_edit_pauses(rig: Rig) {
+async fn a_text_that_a_stranger_edited_waits_for_a_confirmation(rig: Rig) {
     rig.forge.set_permission(DEMO, "remy", "none");
     let number = rig.produce_issue().await;
     rig.forge
@@ -341,23 +332,11 @@ async fn an_edit_pauses(rig: Rig) {
     assert_done(&rig.task().await);
 }
 
-#[tokio::test]
-async fn a_text_that_a_stranger_edited_waits_for_a_confirmation_on_github() {
-    an_edit_pauses(Rig::local(solves_demo()).await).await;
-}
-
-#[tokio::test]
-async fn a_text_that_a_stranger_edited_waits_for_a_confirmation_on_gitlab() {
-    an_edit_pauses(Rig::on_gitlab(solves_demo()).await).await;
-}
-
 /// Nothing is decided by a permission that could not be read.
-#[tokio::test]
-async fn a_permission_that_cannot_be_read_starts_nothing() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_permission_that_cannot_be_read_starts_nothing(rig: Rig) {
     let number = rig.label_issue();
     rig.forge
-        .inject(Fault::on("GET", "/permission").times(1).status(403));
+        .inject(rig.fault_of(Request::ReadPermission).status(403));
     rig.produce().await;
     assert!(rig.tasks().await.is_empty());
     let held = rig.store.held_requests().await.unwrap();
@@ -367,9 +346,7 @@ async fn a_permission_that_cannot_be_read_starts_nothing() {
     assert_eq!(rig.tasks().await.len(), 1);
 }
 
-#[tokio::test]
-async fn a_producer_that_is_killed_while_it_holds_a_request_holds_it_again() {
-    let rig = Rig::local(solves_demo()).await;
+async fn a_producer_that_is_killed_while_it_holds_a_request_holds_it_again(rig: Rig) {
     rig.forge.set_permission(DEMO, "mona", "read");
     rig.label_issue();
     for point in [
@@ -382,4 +359,11 @@ async fn a_producer_that_is_killed_while_it_holds_a_request_holds_it_again() {
     rig.produce().await;
     assert_eq!(rig.store.held_requests().await.unwrap().len(), 1);
     assert!(rig.tasks().await.is_empty());
+}
+
+on_both_forges! { solves_demo() =>
+    a_request_of_somebody_who_may_not_start_work_is_held,
+    a_text_that_a_stranger_edited_waits_for_a_confirmation,
+    a_permission_that_cannot_be_read_starts_nothing,
+    a_producer_that_is_killed_while_it_holds_a_request_holds_it_again,
 }

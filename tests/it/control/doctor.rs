@@ -1,10 +1,10 @@
 //! `agentmine doctor` on set-ups that work and on what first-time users get wrong.
 
 use agentmine_tests::model::Scenario;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::World;
-use crate::rig::Rig;
+use crate::rig::{Rig, on_both_forges};
 
 /// The findings of one check.
 fn of<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
@@ -22,10 +22,9 @@ fn report(world: &World, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&shown).unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_works_has_no_failed_check() {
-    let mut rig = Rig::new(Scenario::new("nothing")).await;
-    rig.config["trackers"]["github"]["token"] = rig.forge.token().into();
+async fn a_fleet_that_works_has_no_failed_check(mut rig: Rig) {
+    rig.config["command_executor"]["backend"] = "docker".into();
+    rig.tracker()["token"] = rig.forge.token().into();
     let config = rig.config_file().display().to_string();
     let world = World::new();
     let report = report(&world, &["--config", &config], 0);
@@ -35,16 +34,15 @@ async fn a_fleet_that_works_has_no_failed_check() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn each_mistake_is_named_with_its_fix_and_without_secrets() {
-    let rig = Rig::new(Scenario::new("nothing")).await;
+async fn each_mistake_is_named_with_its_fix_and_without_secrets(mut rig: Rig) {
+    rig.serve(&["nobody/nothing"]);
+    rig.tracker()["token"] = "hunter2hunter2".into();
     let mut config = rig.config.clone();
-    config["trackers"]["github"]["repositories"] = json!(["nobody/nothing"]);
-    config["trackers"]["github"]["token"] = "hunter2hunter2".into();
     config["store"]["url"] = "postgres://postgres:hunter2hunter2@127.0.0.1:1/x".into();
     config["queue"]["url"] = "amqp://guest:hunter2hunter2@127.0.0.1:1/%2f".into();
     config["model"]["base_url"] = "http://127.0.0.1:1/v1".into();
     config["model"]["api_key"] = "hunter2hunter2".into();
+    config["command_executor"]["backend"] = "docker".into();
     config["command_executor"]["docker"]["host"] = "unix:///does/not/exist.sock".into();
     let world = World::new();
     let file = world.home.path().join("fleet.yaml");
@@ -65,6 +63,11 @@ async fn each_mistake_is_named_with_its_fix_and_without_secrets() {
     for text in [report.to_string(), table] {
         assert!(!text.contains("hunter2"), "{text}");
     }
+}
+
+on_both_forges! { Scenario::new("nothing") =>
+    a_fleet_that_works_has_no_failed_check,
+    each_mistake_is_named_with_its_fix_and_without_secrets,
 }
 
 #[test]
