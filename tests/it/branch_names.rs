@@ -95,7 +95,7 @@ async fn work_goes_to_the_branch_that_the_pattern_names_on_github() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_goes_to_the_branch_that_the_pattern_names_on_gitlab() {
-    let rig = Rig::on_gitlab(names("fix/greet-by-name")).await;
+    let rig = Rig::local_gitlab(names("fix/greet-by-name")).await;
     work_goes_to_the_named_branch(rig).await;
 }
 
@@ -132,7 +132,7 @@ async fn killed_anywhere_a_task_has_one_named_branch_on_github() {
 
 #[tokio::test]
 async fn killed_anywhere_a_task_has_one_named_branch_on_gitlab() {
-    killed_anywhere_it_is_one_branch(Rig::on_gitlab(names("fix/greet-by-name")).await).await;
+    killed_anywhere_it_is_one_branch(Rig::local_gitlab(names("fix/greet-by-name")).await).await;
 }
 
 async fn without_an_answer_labels_and_title_name_it(rig: Rig) {
@@ -171,7 +171,7 @@ async fn an_answer_that_is_no_name_leaves_labels_and_title_to_name_the_branch_on
 #[tokio::test]
 async fn an_answer_that_is_no_name_leaves_labels_and_title_to_name_the_branch_on_gitlab() {
     let rubbish = "hotfix/../../main --force\n`refs/heads/main`\nmain";
-    without_an_answer_labels_and_title_name_it(Rig::on_gitlab(names(rubbish)).await).await;
+    without_an_answer_labels_and_title_name_it(Rig::local_gitlab(names(rubbish)).await).await;
 }
 
 /// A model that refuses the question does the work all the same.
@@ -224,7 +224,7 @@ async fn a_branch_name_that_exists_gets_a_number_on_github() {
 
 #[tokio::test]
 async fn a_branch_name_that_exists_gets_a_number_on_gitlab() {
-    a_name_that_exists_gets_a_number(Rig::on_gitlab(names("fix/greet-by-name")).await).await;
+    a_name_that_exists_gets_a_number(Rig::local_gitlab(names("fix/greet-by-name")).await).await;
 }
 
 /// Git has no branch below another one.
@@ -294,5 +294,6 @@ async fn a_draft_is_opened_from_the_named_branch_on_github() {
 
 #[tokio::test]
 async fn a_draft_is_opened_from_the_named_branch_on_gitlab() {
-    a_draft_is_opened_from_the_named_branch(Rig::on_gitlab(names("fix/greet-by-name")).await).await;
+    a_draft_is_opened_from_the_named_branch(Rig::local_gitlab(names("fix/greet-by-name")).await)
+        .await;
 }

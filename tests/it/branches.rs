@@ -34,7 +34,7 @@ async fn a_protected_work_branch_is_reported_before_the_work_on_github() {
 
 #[tokio::test]
 async fn a_protected_work_branch_is_reported_before_the_work_on_gitlab() {
-    let rig = Rig::on_gitlab(solves_demo()).await;
+    let rig = Rig::local_gitlab(solves_demo()).await;
     a_protected_branch_is_reported(rig, &["the protected branch `agentmine/*`"]).await;
 }
 
@@ -60,7 +60,7 @@ async fn a_protected_branch_of_a_pull_request_is_reported_before_the_work_on_git
 
 #[tokio::test]
 async fn a_protected_branch_of_a_merge_request_is_reported_before_the_work_on_gitlab() {
-    let rig = Rig::on_gitlab(solves_demo()).await;
+    let rig = Rig::local_gitlab(solves_demo()).await;
     a_protected_source_branch_is_reported(rig, &["it is a protected branch"]).await;
 }
 
@@ -80,7 +80,7 @@ async fn the_protection_of_other_branches_refuses_nothing_on_github() {
 
 #[tokio::test]
 async fn the_protection_of_other_branches_refuses_nothing_on_gitlab() {
-    other_rules_refuse_nothing(Rig::on_gitlab(solves_demo()).await).await;
+    other_rules_refuse_nothing(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 /// Commits in several ways, the last one left to the worker.
@@ -132,7 +132,7 @@ async fn the_requester_is_co_author_of_each_commit_if_configured_on_github() {
 
 #[tokio::test]
 async fn the_requester_is_co_author_of_each_commit_if_configured_on_gitlab() {
-    let rig = Rig::on_gitlab(commits()).await;
+    let rig = Rig::local_gitlab(commits()).await;
     let url = rig.forge.gitlab_url();
     let trailer = format!("-mona@users.noreply.{}>", url.host_str().unwrap());
     the_requester_is_co_author(rig, &trailer).await;

@@ -519,8 +519,7 @@ async fn no_secret_is_in_what_failures_print_and_leave() {
 
 #[tokio::test]
 async fn no_secret_is_in_what_failures_on_gitlab_print_and_leave() {
-    let mut rig = Rig::on_gitlab(hostile()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let rig = Rig::local_gitlab(hostile()).await;
     failures_show_no_secret(rig, "/projects", "/merge_requests").await;
 }
 

@@ -38,8 +38,7 @@ async fn a_webhook_of_an_issue_made_confidential_stops_the_session() {
 
 /// A GitLab on which no session looks at its item between two of its steps.
 async fn gitlab_unwatched(script: impl Into<Script>) -> Rig {
-    let mut rig = Rig::on_gitlab(script).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let mut rig = Rig::local_gitlab(script).await;
     rig.config["consumer"]["item_check_seconds"] = 3600.into();
     rig
 }

@@ -74,7 +74,7 @@ async fn comments_of_people_who_may_start_work_are_heard_once_on_github() {
 
 #[tokio::test]
 async fn comments_of_people_who_may_start_work_are_heard_once_on_gitlab() {
-    comments_are_heard_once(Rig::on_gitlab(solves_demo()).await).await;
+    comments_are_heard_once(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 /// A worker dies after it opened the pull request, and a person closes that before the next worker comes.
@@ -121,7 +121,7 @@ async fn a_pull_request_that_a_person_closed_is_not_reported_as_opened_on_github
 
 #[tokio::test]
 async fn a_merge_request_that_a_person_closed_is_not_reported_as_opened_on_gitlab() {
-    a_closed_pull_request_stops(Rig::on_gitlab(solves_demo()).await, "merge request").await;
+    a_closed_pull_request_stops(Rig::local_gitlab(solves_demo()).await, "merge request").await;
 }
 
 /// The same, but a person merged it.
@@ -153,5 +153,5 @@ async fn a_pull_request_that_a_person_merged_is_a_result_on_github() {
 
 #[tokio::test]
 async fn a_merge_request_that_a_person_merged_is_a_result_on_gitlab() {
-    a_merged_pull_request_is_a_result(Rig::on_gitlab(solves_demo()).await).await;
+    a_merged_pull_request_is_a_result(Rig::local_gitlab(solves_demo()).await).await;
 }

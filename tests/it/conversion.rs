@@ -120,7 +120,7 @@ async fn a_draft_is_opened_before_the_work_and_becomes_the_result_on_github() {
 
 #[tokio::test]
 async fn a_draft_is_opened_before_the_work_and_becomes_the_result_on_gitlab() {
-    a_draft_becomes_the_result(Rig::on_gitlab(solves_demo()).await).await;
+    a_draft_becomes_the_result(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 async fn killed_anywhere_it_is_one_draft(rig: Rig) {
@@ -172,7 +172,7 @@ async fn killed_anywhere_a_draft_is_opened_once_on_github() {
 
 #[tokio::test]
 async fn killed_anywhere_a_draft_is_opened_once_on_gitlab() {
-    killed_anywhere_it_is_one_draft(Rig::on_gitlab(solves_demo()).await).await;
+    killed_anywhere_it_is_one_draft(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 /// The worker that is about to write the result on the draft dies at its last attempt.
@@ -203,7 +203,7 @@ async fn a_draft_gets_its_result_although_the_last_worker_died_before_the_text_o
 
 #[tokio::test]
 async fn a_draft_gets_its_result_although_the_last_worker_died_before_the_text_on_gitlab() {
-    the_last_worker_dies_before_the_text(Rig::on_gitlab(solves_demo()).await).await;
+    the_last_worker_dies_before_the_text(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 async fn a_failure_is_reported_on_the_draft(rig: Rig) {
@@ -243,7 +243,7 @@ async fn a_failure_is_reported_on_the_draft_which_stays_on_github() {
 
 #[tokio::test]
 async fn a_failure_is_reported_on_the_draft_which_stays_on_gitlab() {
-    a_failure_is_reported_on_the_draft(Rig::on_gitlab(does_nothing()).await).await;
+    a_failure_is_reported_on_the_draft(Rig::local_gitlab(does_nothing()).await).await;
 }
 
 async fn a_stop_is_reported_on_the_draft(rig: Rig) {
@@ -280,7 +280,7 @@ async fn a_stop_is_reported_on_the_draft_which_stays_on_github() {
 
 #[tokio::test]
 async fn a_stop_is_reported_on_the_draft_which_stays_on_gitlab() {
-    a_stop_is_reported_on_the_draft(Rig::on_gitlab(solves_demo()).await).await;
+    a_stop_is_reported_on_the_draft(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 /// A worker dies with the draft open, and a person closes that, or removes its branch, before the next one comes.
@@ -321,7 +321,7 @@ async fn a_draft_that_a_person_closed_is_not_opened_again_on_github() {
 
 #[tokio::test]
 async fn a_draft_that_a_person_closed_is_not_opened_again_on_gitlab() {
-    let rig = Rig::on_gitlab(solves_demo()).await;
+    let rig = Rig::local_gitlab(solves_demo()).await;
     a_withdrawn_draft_stops(rig, closes, "somebody closed the merge request").await;
 }
 
@@ -338,7 +338,7 @@ async fn the_branch_of_a_draft_that_a_person_removed_is_not_brought_back_on_gith
 
 #[tokio::test]
 async fn the_branch_of_a_draft_that_a_person_removed_is_not_brought_back_on_gitlab() {
-    let rig = Rig::on_gitlab(solves_demo()).await;
+    let rig = Rig::local_gitlab(solves_demo()).await;
     a_withdrawn_draft_stops(rig, removes, "somebody deleted the branch").await;
 }
 
@@ -372,7 +372,7 @@ async fn a_partial_result_stays_a_draft_on_github() {
 
 #[tokio::test]
 async fn a_partial_result_stays_a_draft_on_gitlab() {
-    a_partial_result_stays_a_draft(Rig::on_gitlab(leaves_the_check_red()).await).await;
+    a_partial_result_stays_a_draft(Rig::local_gitlab(leaves_the_check_red()).await).await;
 }
 
 /// What the other keys do, each against its default.
@@ -414,5 +414,5 @@ async fn the_keys_of_the_conversion_are_obeyed_on_github() {
 
 #[tokio::test]
 async fn the_keys_of_the_conversion_are_obeyed_on_gitlab() {
-    the_keys_are_obeyed(Rig::on_gitlab(solves_demo()).await).await;
+    the_keys_are_obeyed(Rig::local_gitlab(solves_demo()).await).await;
 }

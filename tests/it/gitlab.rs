@@ -717,8 +717,7 @@ async fn an_issue_becomes_a_merge_request() {
 
 #[tokio::test]
 async fn a_labelled_merge_request_gets_commits_on_its_branch() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let rig = Rig::local_gitlab(solves_demo()).await;
     let number = rig.produce_pull_request().await;
     rig.consume().await;
     assert_done(&rig.task().await);
@@ -734,8 +733,7 @@ async fn a_labelled_merge_request_gets_commits_on_its_branch() {
 
 #[tokio::test]
 async fn a_killed_consumer_doubles_nothing_on_gitlab() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let rig = Rig::local_gitlab(solves_demo()).await;
     rig.produce_issue().await;
     rig.model.hold_at(2);
     let victim = rig.spawn("consumer", &[]);
@@ -764,8 +762,7 @@ async fn a_killed_consumer_doubles_nothing_on_gitlab() {
 
 #[tokio::test]
 async fn removing_the_label_on_gitlab_stops_the_work() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let rig = Rig::local_gitlab(solves_demo()).await;
     let number = rig.produce_issue().await;
     // After the edit, before the push.
     rig.model.hold_at(2);
@@ -785,8 +782,7 @@ async fn removing_the_label_on_gitlab_stops_the_work() {
 
 #[tokio::test]
 async fn a_confidential_issue_fails_with_its_reason_and_reaches_no_model() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let rig = Rig::local_gitlab(solves_demo()).await;
     let number = rig.label_issue();
     rig.forge.make_confidential(DEMO, number);
     rig.produce().await;

@@ -17,9 +17,7 @@ async fn github() -> Rig {
 }
 
 pub(crate) async fn gitlab() -> Rig {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    rig
+    Rig::local_gitlab(solves_demo()).await
 }
 
 /// A session that has pushed its work and waits for the model's last words.

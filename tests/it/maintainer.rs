@@ -144,7 +144,6 @@ fn keep(place: &Path, html: &str) {
 async fn an_hour(mut rig: Rig, forge: &'static str) {
     rig.config["rounds"]["settle_seconds"] = 0.into();
     rig.config["consumer"]["progress_seconds"] = 1.into();
-    rig.config["command_executor"]["backend"] = "local".into();
     let hour = Hour { rig, forge };
     let (rig, forge) = (&hour.rig, &hour.rig.forge);
     let (producer, consumer) = (rig.spawn("producer", &[]), rig.spawn("consumer", &[]));
@@ -279,5 +278,5 @@ async fn a_maintainers_hour_reads_well_on_github() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_maintainers_hour_reads_well_on_gitlab() {
-    an_hour(Rig::on_gitlab(script()).await, "gitlab").await;
+    an_hour(Rig::local_gitlab(script()).await, "gitlab").await;
 }

@@ -212,8 +212,7 @@ async fn an_issue_of_a_later_repository_of_an_organization_becomes_a_pull_reques
 
 #[tokio::test]
 async fn an_issue_of_a_later_project_of_a_subgroup_becomes_a_merge_request() {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let mut rig = Rig::local_gitlab(solves_demo()).await;
     rig.config["trackers"]["gitlab"]["projects"] = json!([]);
     rig.config["trackers"]["gitlab"]["groups"] = json!(["gone", "octo"]);
     becomes_a_pull_request(&rig, "octo/sub/later", "issues of groups gone").await;

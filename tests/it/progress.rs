@@ -11,9 +11,7 @@ async fn github() -> Rig {
 }
 
 async fn gitlab() -> Rig {
-    let mut rig = Rig::on_gitlab(solves_demo()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    rig
+    Rig::local_gitlab(solves_demo()).await
 }
 
 /// The one comment of the bot on an item.

@@ -11,8 +11,7 @@ const ITSELF: &str = "print the canary of ourselves";
 
 /// The token's account is the bot: it works on an issue, hears neither itself nor its own labels, and hears people.
 async fn is_known_as_us(login: &str) {
-    let mut rig = Rig::on_gitlab(script()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
+    let mut rig = Rig::local_gitlab(script()).await;
     // Another account for the same token.
     rig.forge.add_account(rig.forge.token(), login, true);
     let held = rig.forge.add_issue(DEMO, "held", "text", &[]);

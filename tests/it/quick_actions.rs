@@ -38,9 +38,7 @@ fn script() -> Script {
 }
 
 async fn gitlab() -> Rig {
-    let mut rig = Rig::on_gitlab(script()).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    rig
+    Rig::local_gitlab(script()).await
 }
 
 #[tokio::test]

@@ -144,7 +144,7 @@ async fn a_base_that_moved_with_a_conflict_is_rebased_onto_in_one_round_on_githu
 
 #[tokio::test]
 async fn a_base_that_moved_with_a_conflict_is_rebased_onto_in_one_round_on_gitlab() {
-    a_conflict_is_rebased_in_one_round(Rig::on_gitlab(rebases_well()).await).await;
+    a_conflict_is_rebased_in_one_round(Rig::local_gitlab(rebases_well()).await).await;
 }
 
 #[tokio::test]
@@ -189,7 +189,8 @@ async fn a_person_who_pushes_while_a_round_rebases_is_not_overwritten_on_github(
 
 #[tokio::test]
 async fn a_person_who_pushes_while_a_round_rebases_is_not_overwritten_on_gitlab() {
-    a_person_who_pushes_meanwhile_is_not_overwritten(Rig::on_gitlab(meets_a_person()).await).await;
+    a_person_who_pushes_meanwhile_is_not_overwritten(Rig::local_gitlab(meets_a_person()).await)
+        .await;
 }
 
 /// The worker dies right after the push. The next one restores files from before it, and continues from what was pushed.
@@ -228,7 +229,7 @@ async fn killed_after_a_rebased_push_a_round_continues_without_another_one_on_gi
 
 #[tokio::test]
 async fn killed_after_a_rebased_push_a_round_continues_without_another_one_on_gitlab() {
-    killed_after_the_push_it_continues(Rig::on_gitlab(continues_after_the_push()).await).await;
+    killed_after_the_push_it_continues(Rig::local_gitlab(continues_after_the_push()).await).await;
 }
 
 /// A ruleset or a protected branch lets nobody force a push: the round merges.
@@ -265,7 +266,8 @@ async fn where_the_forge_refuses_forced_pushes_a_round_merges_on_github() {
 
 #[tokio::test]
 async fn where_the_forge_refuses_forced_pushes_a_round_merges_on_gitlab() {
-    a_forge_without_forced_pushes_gets_a_merge(Rig::on_gitlab(is_refused_and_merges()).await).await;
+    a_forge_without_forced_pushes_gets_a_merge(Rig::local_gitlab(is_refused_and_merges()).await)
+        .await;
 }
 
 /// What was there before the round is no result of it.

@@ -8,7 +8,7 @@ use crate::rounds::{counted, head, newest_prompt, opened, rounds, script};
 
 #[tokio::test]
 async fn the_log_of_a_job_in_a_child_pipeline_is_what_a_round_is_for() {
-    let (mut rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let (mut rig, pull) = opened(Rig::local_gitlab(script()).await).await;
     let head = head(&rig, &pull);
     let job = |name: &str, state: &str, log: &str| {
         rig.forge
@@ -38,7 +38,7 @@ async fn the_log_of_a_job_in_a_child_pipeline_is_what_a_round_is_for() {
 
 #[tokio::test]
 async fn a_child_pipeline_that_runs_is_waited_for() {
-    let (rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let (rig, pull) = opened(Rig::local_gitlab(script()).await).await;
     let head = head(&rig, &pull);
     rig.forge
         .add_job(DEMO, &head, "lint", "failure", "unused name");
@@ -51,7 +51,7 @@ async fn a_child_pipeline_that_runs_is_waited_for() {
 /// The commit of a merged result is another than the head, and no longer counts once the head has moved.
 #[tokio::test]
 async fn a_job_on_the_merged_result_is_a_check_of_the_head_that_was_merged() {
-    let (mut rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let (mut rig, pull) = opened(Rig::local_gitlab(script()).await).await;
     let merged = rig.forge.merged_result(DEMO, pull.number);
     rig.forge
         .add_job(DEMO, &merged, "test", "failure", "expected Hello, got Bye");
@@ -76,7 +76,7 @@ async fn a_job_on_the_merged_result_is_a_check_of_the_head_that_was_merged() {
 /// same failure after the round ends the rounds.
 #[tokio::test]
 async fn a_pipeline_that_fails_without_a_job_is_what_a_round_is_for_and_the_same_again_ends_them() {
-    let (mut rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let (mut rig, pull) = opened(Rig::local_gitlab(script()).await).await;
     let errors = "jobs:lint config contains unknown keys: scrpt";
     rig.forge
         .add_invalid_pipeline(DEMO, &head(&rig, &pull), errors);

@@ -80,7 +80,7 @@ async fn a_list_that_lags_behind_a_push_ends_no_rounds_on_github() {
 
 #[tokio::test]
 async fn a_list_that_lags_behind_a_push_ends_no_rounds_on_gitlab() {
-    a_list_that_lags_ends_nothing(Rig::on_gitlab(script()).await).await;
+    a_list_that_lags_ends_nothing(Rig::local_gitlab(script()).await).await;
 }
 
 pub(crate) fn push_of_a_person(rig: &Rig, pull: &PullView) {
@@ -98,7 +98,7 @@ async fn a_push_of_a_person_ends_the_rounds_on_github() {
 
 #[tokio::test]
 async fn a_push_of_a_person_ends_the_rounds_on_gitlab() {
-    let rig = Rig::on_gitlab(script()).await;
+    let rig = Rig::local_gitlab(script()).await;
     what_people_did_ends_the_rounds(rig, push_of_a_person, ("pushed", &["somebody else pushed"]))
         .await;
 }
@@ -114,16 +114,18 @@ async fn a_closed_or_merged_pull_request_gets_no_round_on_github() {
 #[tokio::test]
 async fn a_closed_or_merged_merge_request_gets_no_round_on_gitlab() {
     let close = |rig: &Rig, pull: &PullView| rig.forge.close(DEMO, pull.number);
-    what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, close, ("closed", &[])).await;
+    what_people_did_ends_the_rounds(Rig::local_gitlab(script()).await, close, ("closed", &[]))
+        .await;
     let merge = |rig: &Rig, pull: &PullView| rig.forge.merge(DEMO, pull.number);
-    what_people_did_ends_the_rounds(Rig::on_gitlab(script()).await, merge, ("merged", &[])).await;
+    what_people_did_ends_the_rounds(Rig::local_gitlab(script()).await, merge, ("merged", &[]))
+        .await;
 }
 
 /// GitLab leaves a merge request open whose branch is gone; GitHub closes it.
 #[tokio::test]
 async fn a_branch_that_a_person_removed_ends_the_rounds_on_gitlab() {
     let removes = |rig: &Rig, pull: &PullView| rig.forge.remove_branch(DEMO, &pull.head);
-    let rig = Rig::on_gitlab(script()).await;
+    let rig = Rig::local_gitlab(script()).await;
     what_people_did_ends_the_rounds(rig, removes, ("removed", &["somebody deleted"])).await;
 }
 
@@ -166,7 +168,7 @@ async fn a_branch_that_a_person_removed_during_a_round_is_not_brought_back_on_gi
 
 #[tokio::test]
 async fn a_branch_that_a_person_removed_during_a_round_is_not_brought_back_on_gitlab() {
-    a_removed_branch_is_not_brought_back(Rig::on_gitlab(script()).await).await;
+    a_removed_branch_is_not_brought_back(Rig::local_gitlab(script()).await).await;
 }
 
 /// Successful removals of branches over the forge's API.
@@ -218,8 +220,8 @@ async fn the_branch_of_a_merged_or_closed_pull_request_is_removed_once_on_github
 
 #[tokio::test]
 async fn the_branch_of_a_merged_or_closed_merge_request_is_removed_once_on_gitlab() {
-    the_branch_is_removed(Rig::on_gitlab(script()).await, "merged", merges_it).await;
-    the_branch_is_removed(Rig::on_gitlab(script()).await, "closed", closes_it).await;
+    the_branch_is_removed(Rig::local_gitlab(script()).await, "merged", merges_it).await;
+    the_branch_is_removed(Rig::local_gitlab(script()).await, "closed", closes_it).await;
 }
 
 /// The branch stays where the rule does not name its end, where a person pushed to it, and where another pull request is
@@ -259,6 +261,6 @@ async fn a_branch_that_is_not_ours_alone_or_only_closed_stays_on_github() {
 
 #[tokio::test]
 async fn a_branch_that_is_not_ours_alone_or_only_closed_stays_on_gitlab() {
-    the_branch_stays(Rig::on_gitlab(script()).await, pushes_and_merges).await;
-    the_branch_stays(Rig::on_gitlab(script()).await, only_closes).await;
+    the_branch_stays(Rig::local_gitlab(script()).await, pushes_and_merges).await;
+    the_branch_stays(Rig::local_gitlab(script()).await, only_closes).await;
 }

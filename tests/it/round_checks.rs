@@ -107,7 +107,7 @@ async fn red_checks_begin_a_round_and_the_same_failure_ends_them_on_github() {
 
 #[tokio::test]
 async fn red_jobs_begin_a_round_and_the_same_failure_ends_them_on_gitlab() {
-    a_red_check_begins_a_round(Rig::on_gitlab(script()).await).await;
+    a_red_check_begins_a_round(Rig::local_gitlab(script()).await).await;
 }
 
 async fn a_red_base_ends_the_rounds(rig: Rig) {
@@ -134,7 +134,7 @@ async fn a_red_base_ends_the_rounds_on_github() {
 
 #[tokio::test]
 async fn a_red_base_ends_the_rounds_on_gitlab() {
-    a_red_base_ends_the_rounds(Rig::on_gitlab(script()).await).await;
+    a_red_base_ends_the_rounds(Rig::local_gitlab(script()).await).await;
 }
 
 /// A script that merges the target branch.
@@ -179,7 +179,7 @@ async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_github() {
 
 #[tokio::test]
 async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_gitlab() {
-    a_conflict_is_merged_in_one_round(Rig::on_gitlab(merges()).await).await;
+    a_conflict_is_merged_in_one_round(Rig::local_gitlab(merges()).await).await;
 }
 
 /// A status of somebody's service fails; there is no log.
@@ -207,5 +207,5 @@ async fn a_red_status_begins_a_round_on_github() {
 
 #[tokio::test]
 async fn a_red_status_begins_a_round_on_gitlab() {
-    a_red_status_begins_a_round(Rig::on_gitlab(script()).await).await;
+    a_red_status_begins_a_round(Rig::local_gitlab(script()).await).await;
 }

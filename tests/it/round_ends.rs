@@ -16,9 +16,7 @@ async fn github(script: Script) -> (Rig, PullView) {
 
 /// The same on GitLab.
 async fn gitlab(script: Script) -> (Rig, PullView) {
-    let mut rig = Rig::on_gitlab(script).await;
-    rig.config["command_executor"]["backend"] = "local".into();
-    opened(rig).await
+    opened(Rig::local_gitlab(script).await).await
 }
 
 /// What was written on the pull request about the end of the rounds.

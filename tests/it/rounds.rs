@@ -226,7 +226,7 @@ async fn reviews_within_a_minute_are_one_round_with_one_reply_a_thread_on_github
 
 #[tokio::test]
 async fn reviews_within_a_minute_are_one_round_with_one_reply_a_thread_on_gitlab() {
-    reviews_within_a_minute_are_one_round(Rig::on_gitlab(script()).await).await;
+    reviews_within_a_minute_are_one_round(Rig::local_gitlab(script()).await).await;
 }
 
 /// Anybody who asked for changes and approves since asks for nothing; anybody who asks again afterwards does.
@@ -253,7 +253,7 @@ async fn an_approval_withdraws_a_request_for_changes_on_github() {
 
 #[tokio::test]
 async fn an_approval_withdraws_a_request_for_changes_on_gitlab() {
-    an_approval_withdraws(Rig::on_gitlab(script()).await).await;
+    an_approval_withdraws(Rig::local_gitlab(script()).await).await;
 }
 
 /// Producers and consumers die before and after each thing that they do for a round.
@@ -316,7 +316,7 @@ async fn killed_anywhere_a_round_is_one_with_one_reply_a_thread_on_github() {
 
 #[tokio::test]
 async fn killed_anywhere_a_round_is_one_with_one_reply_a_thread_on_gitlab() {
-    killed_anywhere_it_is_one_round(Rig::on_gitlab(script()).await).await;
+    killed_anywhere_it_is_one_round(Rig::local_gitlab(script()).await).await;
 }
 
 /// While the only task that the repository may have is at work, a round waits for its turn.
@@ -365,13 +365,13 @@ async fn a_round_waits_for_its_turn_and_says_why_on_github() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_waits_for_its_turn_and_says_why_on_gitlab() {
-    a_round_waits_for_its_turn(Rig::on_gitlab(script()).await).await;
+    a_round_waits_for_its_turn(Rig::local_gitlab(script()).await).await;
 }
 
 /// The worker reads the item before its label is written, and the record of the label afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_that_is_written_while_work_begins_was_not_removed() {
-    let (rig, pull) = opened(Rig::on_gitlab(script()).await).await;
+    let (rig, pull) = opened(Rig::local_gitlab(script()).await).await;
     let consumer = rig.spawn("consumer", &[]);
     consumer.wait_for("consumer ready").await;
     rig.forge
@@ -443,7 +443,7 @@ async fn two_hundred_comments_fifty_red_checks_and_three_reviewers_are_one_round
 
 #[tokio::test]
 async fn two_hundred_comments_fifty_red_jobs_and_three_reviewers_are_one_round_on_gitlab() {
-    a_storm_is_one_round(Rig::on_gitlab(script()).await).await;
+    a_storm_is_one_round(Rig::local_gitlab(script()).await).await;
 }
 
 /// Somebody who may not start work changes the issue once its pull request is open.
@@ -474,7 +474,7 @@ async fn a_request_that_a_stranger_edited_since_is_not_given_to_a_round_on_githu
 
 #[tokio::test]
 async fn a_request_that_a_stranger_edited_since_is_not_given_to_a_round_on_gitlab() {
-    an_edited_request_is_left_out(Rig::on_gitlab(script()).await).await;
+    an_edited_request_is_left_out(Rig::local_gitlab(script()).await).await;
 }
 
 /// Threads are to be resolved, and the checks fail after the round.
@@ -518,5 +518,5 @@ async fn a_round_after_which_checks_fail_resolves_no_thread_on_github() {
 
 #[tokio::test]
 async fn a_round_after_which_checks_fail_resolves_no_thread_on_gitlab() {
-    answers_and_resolves_nothing(Rig::on_gitlab(breaks_in_a_round()).await).await;
+    answers_and_resolves_nothing(Rig::local_gitlab(breaks_in_a_round()).await).await;
 }
