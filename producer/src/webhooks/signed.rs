@@ -41,7 +41,7 @@ pub(super) fn gitlab(
     let in_clear = || {
         let (secret, given) = (secret?, text(headers, "x-gitlab-token")?);
         let is_same = Sha256::digest(secret.expose()) == Sha256::digest(given);
-        // Not `X-Gitlab-Event-UUID`: what is done on behalf of one delivery causes others with the same.
+        // Not `X-Gitlab-Event-UUID`: all deliveries that one request causes have the same one.
         is_same.then(|| Genuine {
             id: id(headers, "idempotency-key").or_else(|| id(headers, "x-gitlab-webhook-uuid")),
         })
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(check(b"{}", 0), None);
     }
 
-    /// `X-Gitlab-Event-UUID` is that of the request that caused the delivery, which may have caused others.
+    /// `X-Gitlab-Event-UUID` belongs to the request that caused the delivery, and a request may cause several.
     #[test]
     fn a_delivery_with_a_secret_token_is_known_by_its_own_id() {
         let secret = Secret::new("s");

@@ -1,4 +1,5 @@
-//! Differences of objects in a pack (gitformat-pack(5)).
+//! Differences of objects in a pack (gitformat-pack(5)). Each gives the new object whatever the two contain; what is not
+//! smaller than half of it is not given.
 
 use std::collections::HashMap;
 use std::ops::Range;

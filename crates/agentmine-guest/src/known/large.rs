@@ -36,8 +36,8 @@ fn loose_blob(repository: &Repository, oid: Oid, max: u64) -> Result<Option<Vec<
         return Ok(None);
     };
     let mut raw = Vec::new();
-    let whole = ZlibDecoder::new(stored.as_slice()).take(HEADER + max);
-    if { whole }.read_to_end(&mut raw).is_err() {
+    let mut inflated = ZlibDecoder::new(stored.as_slice()).take(HEADER + max);
+    if inflated.read_to_end(&mut raw).is_err() {
         return Ok(None);
     }
     let Some(end) = raw.iter().position(|&byte| byte == 0) else {

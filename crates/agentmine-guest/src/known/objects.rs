@@ -1,6 +1,7 @@
 //! Git's objects (gitformat-pack(5), gitformat-bundle(5)), with SHA-1 names.
 //!
-//! Small ones are not compressed: the worker compresses a bundle anyway, and better than each object by itself.
+//! In a bundle they are not compressed: the worker compresses it anyway, and better than each object by itself. In the
+//! repository large ones are.
 
 use std::fmt;
 use std::fs::OpenOptions;
