@@ -105,7 +105,9 @@ impl Stat {
             process: Process { pid, started },
             dead: matches!(*fields.first()?, "Z" | "X" | "x"),
             environment: match flags & KERNEL_THREAD {
-                0 => address(47).zip(address(48)),
+                // While the kernel sets up a program, its environment looks empty, or ends too early. Where the code
+                // ends is written after it.
+                0 => address(24).and_then(|_| address(47).zip(address(48))),
                 _ => Some((0, 0)),
             },
             parent: number(1)?,
