@@ -14,6 +14,7 @@ mod dashboards;
 mod error;
 mod held;
 mod inspect;
+mod inspection;
 mod memory;
 mod metrics;
 mod migrations;
@@ -33,7 +34,8 @@ pub use connect::{check, connect, connect_heartbeat, migrate};
 pub use dashboards::{Dashboard, DashboardStore, ShownDashboard};
 pub use error::{RelayError, StoreError};
 pub use held::{Held, HeldRequest, HeldStore};
-pub use inspect::{Existing, Inspection, Migrated, inspect};
+pub use inspect::inspect;
+pub use inspection::{Existing, Inspection, Migrated};
 pub use memory::{MemoryAdded, MemoryFilter, MemoryStore, MemoryUpdated};
 pub use model::{
     Attempt, Backlog, Checkpoint, Claim, EffectState, Enqueued, Figures, LeaseEnd, LeaseRequest,

@@ -106,6 +106,17 @@ fn a_circle_is_found_by_way_of_third_files_and_re_exports() {
 }
 
 #[test]
+fn a_circle_is_found_through_a_re_export_with_the_name_of_its_module() {
+    let files = [
+        ("lib.rs", "mod look; mod low;"),
+        ("look.rs", "use crate::low::look; pub struct Look;"),
+        ("low/mod.rs", "mod look; pub use look::look;"),
+        ("low/look.rs", "use crate::look::Look; pub fn look() {}"),
+    ];
+    assert_eq!(circles_in(&files), [["look.rs", "low/look.rs"]]);
+}
+
+#[test]
 fn declarations_tests_and_re_exports_by_the_parent_of_others_are_no_circle() {
     let files = [
         (

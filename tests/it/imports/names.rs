@@ -103,12 +103,15 @@ impl<'a> Names<'a> {
     }
 
     fn look_up(&mut self, module: ModuleId, name: &str) -> Named<'a> {
-        let mut named = Named::default();
+        let place = &self.modules[module];
+        let mut named = Named {
+            module: place.children.get(name).copied(),
+            files: BTreeSet::new(),
+        };
+        // `use inspect::inspect` looks for the module of the same name meanwhile.
         if !self.asked.insert((module, name.to_owned())) {
             return named;
         }
-        let place = &self.modules[module];
-        named.module = place.children.get(name).copied();
         if place.items.contains(name) {
             named.files.insert(&place.file);
         }

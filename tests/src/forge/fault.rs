@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Delay(Duration),
     /// Done as requested, and answered late.
     Late(Duration),
+    /// Done as requested, late, and answered slowly.
+    Slow { late: Duration, bytes_a_second: u32 },
     /// The connection is dropped before anything is done.
     Drop,
     /// It is done, and then the connection is dropped: the answer is lost.
@@ -106,6 +108,16 @@ impl Fault {
     #[must_use]
     pub fn delay(mut self, by: Duration) -> Self {
         self.kind = Kind::Delay(by);
+        self
+    }
+
+    /// Does it late, and answers as over a slow line.
+    #[must_use]
+    pub fn slow(mut self, late: Duration, bytes_a_second: u32) -> Self {
+        self.kind = Kind::Slow {
+            late,
+            bytes_a_second,
+        };
         self
     }
 

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::Response;
@@ -85,6 +86,13 @@ async fn with_fault(inner: &Arc<Inner>, request: Request<Body>, fault: Option<Ki
             tokio::time::sleep(by).await;
             response
         }
+        Some(Kind::Slow {
+            late,
+            bytes_a_second,
+        }) => {
+            tokio::time::sleep(late).await;
+            slowed(route(inner, request).await, bytes_a_second)
+        }
         Some(Kind::Drop) => broken(),
         Some(Kind::DropAfter) => {
             finish(route(inner, request).await).await;
@@ -120,6 +128,30 @@ impl Inner {
         account(self, headers)
             .is_some_and(|account| self.lock().partitions.contains_key(&account.client))
     }
+}
+
+/// The same answer, of which so many bytes pass in a second.
+fn slowed(response: Response, bytes_a_second: u32) -> Response {
+    /// Each piece waits for its own time, which is more than a timer's precision.
+    const PIECE: usize = 16 * 1024;
+    let (parts, body) = response.into_parts();
+    let pieces = body.into_data_stream().flat_map(|data| {
+        let pieces: Vec<_> = match data {
+            Ok(mut data) => std::iter::from_fn(move || {
+                (!data.is_empty()).then(|| Ok(data.split_to(data.len().min(PIECE))))
+            })
+            .collect(),
+            Err(error) => vec![Err(error)],
+        };
+        futures::stream::iter(pieces)
+    });
+    let slow = pieces.then(move |piece| async move {
+        let bytes = piece.as_ref().map_or(0, Bytes::len);
+        let share = bytes as f64 / f64::from(bytes_a_second);
+        tokio::time::sleep(Duration::from_secs_f64(share)).await;
+        piece
+    });
+    Response::from_parts(parts, Body::from_stream(slow))
 }
 
 /// The answer without a field of its object, or of those in its list, or with another name for it. In an answer to

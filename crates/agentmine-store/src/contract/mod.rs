@@ -71,6 +71,7 @@ async fn on<F: Future<Output = ()>>(database: Database, fact: impl FnOnce(World)
         database: Arc::clone(&database),
     };
     fact(world).await;
+    plans::no_statement_reads_all(&database).await;
     store.close().await;
     database.remove().await;
 }
@@ -155,17 +156,31 @@ impl Database {
 
     /// How the database executes a statement that was recorded.
     async fn plan(&self, recorded: &serde_json::Value) -> Vec<String> {
+        let plans = self.plans("", std::slice::from_ref(recorded)).await;
+        plans.into_iter().next().unwrap()
+    }
+
+    /// The same of several statements, on Postgres with settings.
+    async fn plans(&self, settings: &str, recorded: &[serde_json::Value]) -> Vec<Vec<String>> {
+        let mut plans = Vec::new();
         match self {
             Self::Sqlite(_) => {
                 let pool = Pool::<Sqlite>::connect(&self.url()).await.unwrap();
-                trace::plan(&pool, "EXPLAIN QUERY PLAN", recorded).await
+                for recorded in recorded {
+                    plans.push(trace::plan(&pool, "EXPLAIN QUERY PLAN", recorded).await);
+                }
+                pool.close().await;
             }
             Self::Postgres { .. } => {
-                let pool = Pool::<Postgres>::connect(&self.url()).await.unwrap();
-                trace::plan(&pool, "EXPLAIN", recorded).await
+                let url = format!("{}{settings}", self.url());
+                let pool = Pool::<Postgres>::connect(&url).await.unwrap();
+                for recorded in recorded {
+                    plans.push(trace::plan(&pool, "EXPLAIN", recorded).await);
+                }
+                pool.close().await;
             }
         }
-        .unwrap()
+        plans.into_iter().map(Result::unwrap).collect()
     }
 
     async fn remove(&self) {

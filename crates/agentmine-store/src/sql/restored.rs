@@ -21,7 +21,7 @@ const LIFT: i64 = 1_000_000;
 pub(super) async fn restore<D: Dialect>(mut tx: Db<D>) -> Result<Restored, Failure> {
     let leased: Vec<NumberedRow> = tx
         .rows(
-            "SELECT {columns} FROM tasks WHERE state = 'leased' AND {of fleet} ORDER BY number{lock}",
+            "SELECT {columns} FROM tasks WHERE state = 'leased' AND {of fleet} ORDER BY +number{lock}",
             &[],
         )
         .await?;

@@ -1,6 +1,7 @@
 //! Records the statements that a test executes, and executes them again, for `contract/upgrade.rs`.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, ColumnIndex, Decode, FromRow, Pool, Row, SqlSafeStr as _, Type};
@@ -11,6 +12,8 @@ use super::failure::Failure;
 
 thread_local! {
     static TRACE: RefCell<Option<Vec<Value>>> = const { RefCell::new(None) };
+    /// Each statement of this thread, as it was executed first.
+    static ALL: RefCell<BTreeMap<String, Value>> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Begins to record what this thread executes.
@@ -23,12 +26,27 @@ pub(crate) fn take() -> Vec<Value> {
     TRACE.with_borrow_mut(Option::take).unwrap_or_default()
 }
 
+/// Each different statement that this thread executed since the last call, whether or not [`start`] was called, with its
+/// first arguments.
+pub(crate) fn take_all() -> Vec<Value> {
+    let all = ALL.with_borrow_mut(std::mem::take);
+    all.into_values().collect()
+}
+
 /// Records a statement, how it was executed, and the number of rows that it returned or changed.
 pub(super) fn note(how: &str, sql: &str, args: &[Arg<'_>], rows: u64) {
+    let recorded = || {
+        let args: Vec<Value> = args.iter().map(value).collect();
+        json!({ "how": how, "sql": sql, "args": args, "rows": rows })
+    };
+    ALL.with_borrow_mut(|all| {
+        if !all.contains_key(sql) {
+            all.insert(sql.to_owned(), recorded());
+        }
+    });
     TRACE.with_borrow_mut(|trace| {
         if let Some(trace) = trace {
-            let args: Vec<Value> = args.iter().map(value).collect();
-            trace.push(json!({ "how": how, "sql": sql, "args": args, "rows": rows }));
+            trace.push(recorded());
         }
     });
 }

@@ -88,18 +88,8 @@ enum Bench {
     Start {
         #[command(flatten)]
         on: On,
-        /// Number of tasks
-        #[arg(long, default_value_t = 10)]
-        rounds: u32,
-        /// Files of the repository; 0 is the sample
-        #[arg(long, default_value_t = 0)]
-        files: u32,
-        /// Sandboxes that are started ahead of the tasks
-        #[arg(long, default_value_t = 0)]
-        warm: usize,
-        /// Whether later tasks are cloned from a mirror
-        #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
-        mirrors: bool,
+        #[command(flatten)]
+        of: start::Of,
     },
     /// From the model's last reply to the facts, without the checks, compared with create, start and `git clone` alone
     Verify {
@@ -306,13 +296,7 @@ async fn measure(bench: Bench) -> anyhow::Result<()> {
             ..
         } => step::count(on.backend, project, &files, steps).await,
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
-        Bench::Start {
-            on,
-            rounds,
-            files,
-            warm,
-            mirrors,
-        } => start::run(on.backend, rounds, files, warm, mirrors).await,
+        Bench::Start { on, of } => start::run(on.backend, &of).await,
         Bench::Verify {
             on,
             rounds,

@@ -12,6 +12,7 @@ use agentmine_domain::Usage;
 use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::from_config;
+use agentmine_tests::forge::Fault;
 use anyhow::Context as _;
 use async_trait::async_trait;
 use bollard::Docker;
@@ -21,26 +22,57 @@ use tokio::time::timeout;
 use crate::Backend;
 use crate::fleet::{Fleet, executor};
 use crate::plain::{self, Plain};
-use crate::step::write_files;
+use crate::step::write_files_of;
 use crate::table::{Samples, Table};
 use crate::timed::{Clock, Spent, Timed};
 
 /// After which time a pool of sandboxes is full again.
 const FILLING: Duration = Duration::from_secs(4);
+/// How late a host on a slow line answers.
+const LATENCY: Duration = Duration::from_millis(50);
 /// Time limit for one task.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(crate) async fn run(
-    backend: Backend,
+/// What is started.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Of {
+    /// Number of tasks
+    #[arg(long, default_value_t = 10)]
     rounds: u32,
+    /// Files of the repository; 0 is the sample
+    #[arg(long, default_value_t = 0)]
     files: u32,
+    /// Random digits in each of these files, in bytes
+    #[arg(long, default_value_t = 0)]
+    bytes: usize,
+    /// Bytes a second of the line to the host, which then also answers each request 50 ms late; 0 is loopback
+    #[arg(long, default_value_t = 0)]
+    line: u32,
+    /// Sandboxes that are started ahead of the tasks
+    #[arg(long, default_value_t = 0)]
     warm: usize,
+    /// Whether later tasks are cloned from a mirror
+    #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
     mirrors: bool,
-) -> anyhow::Result<()> {
+}
+
+pub(crate) async fn run(backend: Backend, of: &Of) -> anyhow::Result<()> {
+    let &Of {
+        rounds,
+        files,
+        bytes,
+        line,
+        warm,
+        mirrors,
+    } = of;
     let mut fleet = match files {
         0 => Fleet::new(None).await?,
-        files => Fleet::with(None, move |folder| write_files(folder, files)).await?,
+        files => Fleet::with(None, move |folder| write_files_of(folder, files, bytes)).await?,
     };
+    if line > 0 {
+        let slow = Fault::on("*", "/").times(usize::MAX).slow(LATENCY, line);
+        fleet.forge.inject(slow);
+    }
     fleet.config.consumer.mirrors.enabled = mirrors;
     fleet.config.consumer.warm_sandboxes = warm;
     fleet.config.command_executor = executor(backend);

@@ -304,6 +304,20 @@ fn place(backend: Backend) -> &'static str {
 
 /// A project of so many files, a hundred in a folder.
 pub(crate) fn write_files(folder: &Path, files: u32) {
+    write_files_of(folder, files, 0);
+}
+
+/// The same, with so many bytes of random digits in each file, of which git's packs keep about half.
+pub(crate) fn write_files_of(folder: &Path, files: u32, bytes: usize) {
+    let digits = |n: u32| {
+        let numbers = (0_u64..).map(|at| {
+            let seed = (u64::from(n) << 32) | at;
+            let mixed = (seed ^ (seed >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let digits = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            format!("{digits:016x}")
+        });
+        numbers.take(bytes.div_ceil(16)).collect::<String>()
+    };
     let write = |path: String, text: String| {
         let path = folder.join(path);
         if let Some(parent) = path.parent() {
@@ -317,7 +331,7 @@ pub(crate) fn write_files(folder: &Path, files: u32) {
         let (group, part) = (n / 10_000, n / 100);
         write(
             format!("src/{group}/{part}/file_{n}.txt"),
-            format!("file {n}\n").repeat(20),
+            format!("file {n}\n").repeat(20) + &digits(n),
         );
     }
 }

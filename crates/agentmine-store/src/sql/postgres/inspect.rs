@@ -6,7 +6,7 @@ use sqlx::Connection as _;
 use super::connect::attempt;
 use super::open::{address, options};
 use crate::StoreError;
-use crate::inspect::{Existing, Inspection, Migrated};
+use crate::inspection::{Existing, Inspection, Migrated};
 use crate::migrations;
 use crate::sql::failure::{Failure, code};
 

@@ -5,7 +5,7 @@ use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::open::{applied, options};
 use crate::StoreError;
-use crate::inspect::{Existing, Inspection, Migrated};
+use crate::inspection::{Existing, Inspection, Migrated};
 use crate::migrations;
 use crate::sql::failure::Failure;
 

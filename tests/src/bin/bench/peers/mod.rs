@@ -30,7 +30,7 @@ use crate::table::Samples;
 const FILES: u32 = 100;
 /// What installs the agents of others.
 const INSTALL: &str =
-    "cp tests/services/peers/package*.json FOLDER && npm ci --prefix FOLDER --ignore-scripts";
+    "cp tests/services/peers/package*.json FOLDER && npm install --prefix FOLDER --ignore-scripts";
 
 /// How much is measured.
 #[derive(Debug, Clone, clap::Args)]
