@@ -127,6 +127,11 @@ async fn a_secondary_limit_closes_the_gates_of_its_installation() {
     world.forge.inject(limited);
     assert_eq!(world.found().await, [OTHER]);
     assert_eq!(world.limited(), ["repositories of octo"]);
+    // Nothing is asked again, and the other one is not held up.
+    let asked = world.asked("/repos/octo/");
+    assert_eq!(world.found().await, [OTHER]);
+    assert_eq!(world.limited(), ["repositories of octo"]);
+    assert_eq!(world.asked("/repos/octo/"), asked);
 }
 
 /// Tokens are requested as the App, which has its own limits.
@@ -184,6 +189,9 @@ async fn an_exhausted_token_ends_the_scan_at_once() {
     for _ in 0..2 {
         let error = tracker.candidates(REQUEST).await.unwrap_err();
         assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
+        // It is no fault of single repositories, each of which would be skipped.
+        let skipped = tracker.skipped();
+        assert!(skipped.is_empty(), "{skipped:?}");
     }
     // Those that were requested together.
     let asked = world.asked("/repos/octo/r");
