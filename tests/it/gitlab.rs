@@ -3,13 +3,14 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use agentmine_domain::{EndState, ItemKind, SessionEnd, TaskState};
+use agentmine_domain::{EndState, ItemKind, ItemRef, SessionEnd, TaskState};
 use agentmine_runtime::config::{GitLab, Secret};
 use agentmine_runtime::permit::Permit;
 use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, Keyset};
 use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say};
 use agentmine_trackers::{
-    CheckMarks, CommentKind, GitLabTracker, GitSource, NewPullRequest, Tracker, TrackerError,
+    CheckMarks, CommentKind, GitLabTracker, GitSource, NewIssue, NewPullRequest, OurIssue, Tracker,
+    TrackerError,
 };
 
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
@@ -423,6 +424,16 @@ async fn a_confidential_issue_is_refused_and_internal_notes_are_not_read() {
     let comments = world.tracker.comments(&item).await.unwrap();
     let bodies: Vec<_> = comments.iter().map(|it| it.body.as_str()).collect();
     assert_eq!(bodies, ["public"]);
+    // What obeys a command says so in public.
+    let command = "/agentmine status";
+    world.forge.add_internal_note(PROJECT, item.number, command);
+    let heard = world.tracker.recent_comments(&item).await.unwrap();
+    assert!(heard.is_empty(), "{heard:?}");
+    world
+        .forge
+        .add_comment(PROJECT, item.number, HUMAN, command);
+    let heard = world.tracker.recent_comments(&item).await.unwrap();
+    assert_eq!(heard.len(), 1, "{heard:?}");
     world.forge.make_confidential(PROJECT, item.number);
     let found = world.tracker.candidates(LABEL).await.unwrap();
     assert_eq!(found[0].title, "(confidential)");
@@ -458,9 +469,41 @@ async fn no_text_of_ours_runs_as_a_quick_action() {
         .tracker
         .update_pull_request(&item, number, &new, &PERMIT);
     changed.await.unwrap();
+    world
+        .forge
+        .add_line_comment(PROJECT, number, ("new.txt", 1), "Rename it.");
+    let pull = ItemRef {
+        kind: ItemKind::PullRequest,
+        number,
+        ..item.clone()
+    };
+    let thread = world.tracker.threads(&pull).await.unwrap().remove(0).id;
+    let reply = world
+        .tracker
+        .reply_to_thread(&pull, &thread, "m", text, &PERMIT);
+    reply.await.unwrap();
+    let marker = "<!-- agentmine:dashboard 1 -->";
+    let body = format!("{text}\n{marker}");
+    let new = NewIssue {
+        title: "/close",
+        body: &body,
+        marker,
+    };
+    let shown = world.tracker.issue_of_ours(&item, &new, &PERMIT);
+    let OurIssue::Opened { number: shown, .. } = shown.await.unwrap() else {
+        panic!("there was none");
+    };
+    let dashboard = ItemRef {
+        number: shown,
+        ..item.clone()
+    };
     no_action_ran(&world.forge);
-    assert!(world.forge.is_open(PROJECT, item.number));
-    assert!(world.forge.is_open(PROJECT, number));
+    let edited = world.tracker.edit_issue(&dashboard, &body, &PERMIT);
+    edited.await.unwrap();
+    no_action_ran(&world.forge);
+    for number in [item.number, number, shown] {
+        assert!(world.forge.is_open(PROJECT, number), "{number}");
+    }
 }
 
 #[tokio::test]
