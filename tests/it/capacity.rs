@@ -430,9 +430,18 @@ async fn a_confidential_issue_that_blocks_another_one_is_not_named_on_gitlab() {
     rig.forge.make_confidential(DEMO, secret);
     let blocked = rig.label_issue();
     rig.forge.block(DEMO, blocked, secret);
+    rig.forge.add_repo_without_git(OTHER);
+    rig.forge.publish(OTHER, true);
+    let elsewhere = rig.forge.add_issue(OTHER, "x", "y", &[]);
+    rig.forge.make_confidential(OTHER, elsewhere);
+    let by_other = rig.label_issue();
+    rig.forge.block_by(DEMO, by_other, (OTHER, elsewhere));
     rig.produce().await;
+    let waits = reasons(&rig).await;
     let reason = "It waits: it is blocked by a confidential issue.";
-    assert_eq!(reasons(&rig).await[&blocked], reason);
+    assert_eq!(waits[&blocked], reason);
+    let reason = "It waits: it is blocked by an item in another repository.";
+    assert_eq!(waits[&by_other], reason);
 }
 
 async fn an_issue_that_an_open_pull_request_closes_waits(gitlab: bool) {
