@@ -13,6 +13,8 @@ use crate::webhooks::{hearing, hook};
 /// Within which a change is followed: no look of the fleet by itself is as early.
 const LIMIT: Duration = Duration::from_secs(15);
 
+const PROCESSING: &str = "coding agent processing";
+
 /// Solves the sample issue, and commits something in each round.
 fn script() -> Script {
     let round = |name: &str| {
@@ -132,6 +134,45 @@ async fn stops(mut rig: Rig) {
     }
 }
 
+/// No worker runs: closing an item ends its task, and removing the label that of another one, long before a producer looks by
+/// itself.
+async fn stops_what_waits(mut rig: Rig) {
+    looks_rarely(&mut rig);
+    let producer = hearing(&mut rig).await;
+    let [closed, withdrawn, third] = [rig.label_issue(), rig.label_issue(), rig.label_issue()];
+    rig.wait("the tasks", |tasks| tasks.len() == 3).await;
+    let are_labelled = |forge: &Forge| {
+        let mut all = [closed, withdrawn, third].into_iter();
+        all.all(|number| forge.labels(DEMO, number) == [PROCESSING])
+    };
+    rig.forge
+        .wait_until("they are labelled", PATIENCE, are_labelled)
+        .await;
+    rig.forge.deliveries_sent().await;
+    let ends = || {
+        rig.forge.close(DEMO, closed);
+        rig.forge.remove_label(DEMO, withdrawn, PROCESSING);
+    };
+    let are_stopped = |tasks: &[Task]| {
+        let mut over = tasks.iter().filter(|task| task.item.number != third);
+        over.all(|task| task.state == TaskState::Ended(EndState::Stopped))
+    };
+    follows(&rig, "the tasks are stopped", ends, are_stopped).await;
+    for task in rig.tasks().await {
+        let reason = match task.item.number {
+            number if number == closed => Some("the item was closed"),
+            number if number == withdrawn => {
+                Some("the label `coding agent processing` was removed")
+            }
+            _ => None,
+        };
+        assert_eq!(task.reason.as_deref(), reason, "{task:?}");
+        assert_eq!(task.epoch.0, 0, "no worker claimed it");
+    }
+    producer.terminate();
+    assert!(producer.end().await.0.success());
+}
+
 /// The newest first, and long after things happened: what is true now counts, and not what they say.
 async fn out_of_order(mut rig: Rig) {
     let producer = hearing(&mut rig).await;
@@ -226,4 +267,4 @@ async fn lost(mut rig: Rig) {
 }
 
 on_both_forges! { script() => a_life }
-on_both_forges! { solves_demo() => stops, out_of_order, twice, late, lost }
+on_both_forges! { solves_demo() => stops, stops_what_waits, out_of_order, twice, late, lost }
