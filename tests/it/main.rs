@@ -60,6 +60,7 @@ mod organizations;
 mod outages;
 mod output;
 mod pause_file;
+mod paused;
 mod people;
 mod person_tasks;
 mod progress;
