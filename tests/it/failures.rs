@@ -310,6 +310,8 @@ async fn a_lost_response_does_not_open_a_second_pull_request(rig: Rig) {
     );
     assert_eq!(rig.forge.faults_left(), 0);
     assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    let sessions = rig.sessions().await;
+    assert_eq!(sessions.len(), 1, "it is looked up at once: {sessions:#?}");
 }
 
 #[tokio::test]
