@@ -668,6 +668,8 @@ enum Delivery {
 
 /// A delivery makes the producer look at once; its own looks are too rare.
 async fn obeyed_by_webhooks(mut rig: Rig, delivery: Delivery) {
+    // Nobody else takes the dashboard from a look that lasts long.
+    rig.config["consumer"]["lease_seconds"] = 20.into();
     let hook = crate::webhooks::hook(&mut rig);
     rig.label_issue();
     rig.produce().await;
@@ -675,8 +677,9 @@ async fn obeyed_by_webhooks(mut rig: Rig, delivery: Delivery) {
     rig.forge.let_a_second_pass(DEMO, number);
     if delivery == Delivery::DuringALook {
         let read = Fault::on("GET", &format!("/issues/{number}$"));
+        // Each delivery is followed twice, five seconds apart: this look holds the dashboard both times.
         rig.forge
-            .inject(read.answered_late(std::time::Duration::from_secs(3)));
+            .inject(read.answered_late(std::time::Duration::from_secs(7)));
     }
     let looked = rig.forge.requests().len();
     let producer = rig.spawn("producer", &[]);
