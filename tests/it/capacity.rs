@@ -32,7 +32,7 @@ fn does_nothing() -> Scenario {
     Scenario::new("does nothing").replies([say("I have no idea.")])
 }
 
-/// The reasons for which the tasks of the items wait; empty for those that do not.
+/// By the forge's number of the item: the reasons for which their tasks wait; empty for those that do not.
 async fn reasons(rig: &Rig) -> BTreeMap<u64, String> {
     let mut found = BTreeMap::new();
     for task in rig.tasks().await {
@@ -41,7 +41,7 @@ async fn reasons(rig: &Rig) -> BTreeMap<u64, String> {
         let waits = why.iter();
         let mut waits = waits.filter(|it| it.code == "capacity" || it.code == "waits");
         let reason = waits.next().map_or("", |it| it.message.as_str());
-        found.insert(task.item.number, reason.to_owned());
+        found.insert(rig.forge.number_of(&task.item), reason.to_owned());
     }
     found
 }
@@ -451,8 +451,8 @@ async fn an_issue_that_an_open_pull_request_closes_waits(gitlab: bool) {
     });
     let pull = rig.forge.add_pull(DEMO, "theirs", "main", "Do it", &[]);
     let issue = rig.label_issue();
-    rig.forge
-        .edit_text_as(DEMO, pull, &format!("Fixes #{issue}"), HUMAN);
+    let text = format!("Fixes #{}", rig.shown(issue));
+    rig.forge.edit_text_as(DEMO, pull, &text, HUMAN);
     rig.produce().await;
     let waits = reasons(&rig).await;
     assert!(

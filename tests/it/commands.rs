@@ -288,7 +288,7 @@ async fn heard_on_its_pull_request(rig: Rig) {
     assert_eq!(acknowledged(&rig), [stop, retry]);
     let tasks = rig.tasks().await;
     assert_eq!(tasks.len(), 2);
-    assert_eq!(tasks[0].item.number, pull);
+    assert_eq!(rig.forge.number_of(&tasks[0].item), pull);
     assert!(tasks[0].round().is_none());
     assert_eq!(tasks[0].state, TaskState::Queued);
 }

@@ -51,7 +51,7 @@ async fn heard_in_reviews(rig: Rig, reviews: Reviews) {
     rig.produce().await;
     let tasks = rig.tasks().await;
     assert_eq!(tasks.len(), 2, "{tasks:#?}");
-    assert_eq!(tasks[0].item.number, pull);
+    assert_eq!(rig.forge.number_of(&tasks[0].item), pull);
     assert_eq!(tasks[0].state, TaskState::Queued);
     assert_eq!(acknowledged(&rig), [retry]);
 
@@ -188,7 +188,7 @@ async fn heard_on_the_draft(mut rig: Rig) {
     rig.produce().await;
     let tasks = rig.tasks().await;
     assert_eq!(tasks.len(), 2, "{tasks:#?}");
-    assert_eq!(tasks[0].item.number, number);
+    assert_eq!(rig.forge.number_of(&tasks[0].item), number);
     assert_eq!(acknowledged(&rig), [status, stop, retry]);
 }
 

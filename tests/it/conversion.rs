@@ -94,7 +94,10 @@ async fn a_draft_becomes_the_result(rig: Rig) {
     assert_done(&task);
     let pull = only_pull(&rig);
     let url = task.pull_request_url.as_deref().unwrap();
-    assert!(url.ends_with(&format!("/{}", pull.number)), "{url}");
+    assert!(
+        url.ends_with(&format!("/{}", rig.shown(pull.number))),
+        "{url}"
+    );
     assert_eq!(pull.number, draft.number);
     assert!(pull.open && !pull.draft, "{pull:#?}");
     assert!(!pull.title.to_lowercase().contains("draft"), "{pull:#?}");
@@ -230,7 +233,7 @@ async fn a_failure_is_reported_on_the_draft(rig: Rig) {
     }
     let reported = of_ours(&rig, number).pop().unwrap();
     assert!(
-        reported.contains(&format!("/{}.", pull.number)),
+        reported.contains(&format!("/{}.", rig.shown(pull.number))),
         "{reported}"
     );
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
@@ -268,7 +271,7 @@ async fn a_stop_is_reported_on_the_draft(rig: Rig) {
     assert!(rig.forge.branch_sha(DEMO, &pull.head).is_some());
     let reported = of_ours(&rig, number).pop().unwrap();
     assert!(
-        reported.contains(&format!("/{}.", pull.number)),
+        reported.contains(&format!("/{}.", rig.shown(pull.number))),
         "{reported}"
     );
 }

@@ -177,14 +177,15 @@ async fn python_gitlab_walks_the_fake_gitlab_and_notices_what_is_missing() {
     python(&forge).await.unwrap();
     let actions = forge.quick_actions();
     assert_eq!(actions, [format!("{HUMAN} /close")]);
-    let resolved = forge.line_threads(PROJECT, 1)[0].1;
+    let reviewed = forge.merge_request(PROJECT, 1);
+    let resolved = forge.line_threads(PROJECT, reviewed)[0].1;
     assert!(resolved, "the walk resolves the thread");
     let fields = [
         ("GET", "/user", "username"),
         ("GET", "/projects/*demo", "default_branch"),
-        ("GET", "/issues/2", "labels"),
+        ("GET", "/issues/1", "labels"),
         ("GET", "/resource_label_events", "action"),
-        ("GET", "/issues/2/notes", "system"),
+        ("GET", "/issues/1/notes", "system"),
         ("GET", "/discussions/", "notes"),
         ("POST", "/merge_requests", "draft"),
         ("GET", "/merge_requests/", "references"),
@@ -286,28 +287,29 @@ async fn glab(forge: &Forge) -> Result<(), String> {
         said(&issue, part)?;
     }
     let made = create(forge, &folder.path().join("project")).await?;
-    said(&made, "/merge_requests/2")?;
+    said(&made, "/merge_requests/1")?;
     let requests = run("mr list --draft").await?;
     said(&requests, "Draft: Work")?;
-    run("mr note 2 --message good").await?;
+    run("mr note 1 --message good").await?;
     resolve(forge, folder.path(), &said).await?;
-    run("mr update 2 --ready").await?;
-    run("mr merge 2 --yes").await?;
-    let request = run("mr view 2 --output json").await?;
+    run("mr update 1 --ready").await?;
+    run("mr merge 1 --yes").await?;
+    let request = run("mr view 1 --output json").await?;
     said(&request, "\"merged\"")?;
     let issue = run("issue view 1").await?;
     said(&issue, "closed")
 }
 
-/// Resolves the thread on merge request 2, for which `glab` has no command of its own.
+/// Resolves the thread on merge request 1, for which `glab` has no command of its own.
 async fn resolve(
     forge: &Forge,
     home: &Path,
     said: &impl Fn(&str, &str) -> Result<(), String>,
 ) -> Result<(), String> {
-    forge.add_line_comment(PROJECT, 2, ("new.txt", 1), "Here.");
+    let request = forge.merge_request(PROJECT, 1);
+    forge.add_line_comment(PROJECT, request, ("new.txt", 1), "Here.");
     let project = PROJECT.replace('/', "%2F");
-    let threads = format!("projects/{project}/merge_requests/2/discussions");
+    let threads = format!("projects/{project}/merge_requests/1/discussions");
     let listed = command_line(forge, "glab", home, &["api", &threads]).await?;
     let listed: Vec<serde_json::Value> =
         serde_json::from_str(&listed).map_err(|error| format!("{error}: {listed}"))?;
@@ -327,7 +329,7 @@ async fn glab_walks_the_fake_gitlab_and_notices_what_is_missing() {
         ("GET", "/issues/1/notes", "body"),
         ("POST", "/merge_requests", "web_url"),
         ("GET", "/discussions", "notes"),
-        ("GET", "/merge_requests/2", "state"),
+        ("GET", "/merge_requests/1", "state"),
     ];
     walks(gitlab, glab, &fields).await;
 }

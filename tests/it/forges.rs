@@ -1,6 +1,6 @@
 //! What differs between the forges, by its meaning: a story that runs on both does not know on which one it runs.
 
-use agentmine_tests::forge::Fault;
+use agentmine_tests::forge::{DEMO, Fault};
 use serde_json::Value;
 
 use crate::rig::Rig;
@@ -51,6 +51,14 @@ impl Rig {
             false => "repositories",
         };
         self.tracker()[key] = repositories.into();
+    }
+
+    /// The number that the forge shows of an item.
+    pub(crate) fn shown(&self, number: u64) -> u64 {
+        match self.is_on_gitlab() {
+            true => self.forge.iid(DEMO, number),
+            false => number,
+        }
     }
 
     /// A fault of requests of this kind.

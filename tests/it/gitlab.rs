@@ -54,7 +54,7 @@ async fn a_comment_and_a_merge_request_whose_responses_were_lost_are_written_onc
     let pulls = world.forge.pulls(PROJECT);
     assert_eq!(pulls.len(), 1);
     assert_eq!(
-        (pulls[0].number, pulls[0].author.as_str()),
+        (pulls[0].iid, pulls[0].author.as_str()),
         (opened.number, BOT)
     );
     assert_eq!(world.forge.faults_left(), 0);
@@ -160,7 +160,10 @@ async fn a_group_is_scanned_with_its_subgroups_by_two_lists() {
     let expected = [
         (format!("{PROJECT}#{first}"), ItemKind::Issue),
         ("octo/other#1".to_owned(), ItemKind::Issue),
-        (format!("{PROJECT}!{request}"), ItemKind::PullRequest),
+        (
+            format!("{PROJECT}!{}", world.forge.iid(PROJECT, request)),
+            ItemKind::PullRequest,
+        ),
     ];
     assert_eq!(places, expected);
     let lists = targets(&world.forge, 0);
@@ -261,10 +264,10 @@ async fn many_merge_requests_of_ours_cost_one_request_while_nothing_changes() {
     assert_eq!((open().await.len(), lists()), (250, 3));
     let before = open().await;
     assert_eq!((before.len(), lists()), (250, 4));
-    world.forge.close(PROJECT, before[7].number);
-    world
-        .forge
-        .add_comment(PROJECT, before[8].number, HUMAN, "a word");
+    let [closed, written] =
+        [&before[7], &before[8]].map(|it| world.forge.merge_request(PROJECT, it.number));
+    world.forge.close(PROJECT, closed);
+    world.forge.add_comment(PROJECT, written, HUMAN, "a word");
     let after = open().await;
     assert_eq!((after.len(), lists()), (249, 5));
     assert_eq!(after[7].number, before[8].number);
@@ -469,14 +472,15 @@ async fn no_text_of_ours_runs_as_a_quick_action() {
         .tracker
         .update_pull_request(&item, number, &new, &PERMIT);
     changed.await.unwrap();
-    world
-        .forge
-        .add_line_comment(PROJECT, number, ("new.txt", 1), "Rename it.");
     let pull = ItemRef {
         kind: ItemKind::PullRequest,
         number,
         ..item.clone()
     };
+    let shown = world.forge.number_of(&pull);
+    world
+        .forge
+        .add_line_comment(PROJECT, shown, ("new.txt", 1), "Rename it.");
     let thread = world.tracker.threads(&pull).await.unwrap().remove(0).id;
     let reply = world
         .tracker
@@ -501,8 +505,9 @@ async fn no_text_of_ours_runs_as_a_quick_action() {
     let edited = world.tracker.edit_issue(&dashboard, &body, &PERMIT);
     edited.await.unwrap();
     no_action_ran(&world.forge);
-    for number in [item.number, number, shown] {
-        assert!(world.forge.is_open(PROJECT, number), "{number}");
+    for item in [&item, &pull, &dashboard] {
+        let number = world.forge.number_of(item);
+        assert!(world.forge.is_open(PROJECT, number), "{item}");
     }
 }
 
@@ -748,7 +753,7 @@ async fn an_issue_becomes_a_merge_request() {
     let comments = rig.forge.comments(DEMO, number);
     let ours: Vec<_> = comments.iter().filter(|it| it.author == BOT).collect();
     assert_eq!(ours.len(), 1, "{comments:#?}");
-    let address = format!("/{DEMO}/-/merge_requests/{}", pull.number);
+    let address = format!("/{DEMO}/-/merge_requests/{}", pull.iid);
     assert!(ours[0].body.contains(&address), "{}", ours[0].body);
     no_action_ran(&rig.forge);
     assert!(rig.forge.is_open(DEMO, number) && rig.forge.is_open(DEMO, pull.number));

@@ -66,7 +66,8 @@ impl Hour {
             (_, false) => format!("{DEMO}/-/issues"),
             (_, true) => format!("{DEMO}/-/merge_requests"),
         };
-        self.rig.forge.page(&format!("{place}/{number}"))
+        let shown = self.rig.shown(number);
+        self.rig.forge.page(&format!("{place}/{shown}"))
     }
 
     /// What a person sees at a moment. No Markdown may be left in it, and nothing hidden may be shown.

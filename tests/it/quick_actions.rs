@@ -52,8 +52,9 @@ async fn the_forge_runs_an_action_in_a_reply_to_a_discussion() {
         .add_line_comment(DEMO, number, ("theirs.txt", 1), "Rename it.");
     let root = rig.forge.thread_ids(DEMO, number)[0];
     let path = format!(
-        "projects/{}/merge_requests/{number}/discussions/{root:040x}/notes",
-        rig.forge.repo_id(DEMO)
+        "projects/{}/merge_requests/{}/discussions/{root:040x}/notes",
+        rig.forge.repo_id(DEMO),
+        rig.forge.iid(DEMO, number)
     );
     let authority = std::fs::read(rig.forge.authority().unwrap()).unwrap();
     let trusted = reqwest::Certificate::from_pem(&authority).unwrap();

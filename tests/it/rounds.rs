@@ -376,7 +376,7 @@ async fn a_label_that_is_written_while_work_begins_was_not_removed() {
     consumer.wait_for("consumer ready").await;
     rig.forge
         .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
-    let item = format!("/merge_requests/{}$", pull.number);
+    let item = format!("/merge_requests/{}$", pull.iid);
     let read = Fault::on("GET", &item).times(1000);
     rig.forge
         .inject(read.answered_late(Duration::from_millis(1500)));

@@ -92,10 +92,12 @@ assert project.mergerequests.get(request.iid).state == "merged"
 assert project.issues.get(issue.iid).state == "closed"
 assert [one.iid for one in project.mergerequests.list(source_branch="work", state="all", get_all=True)] == [request.iid]
 assert project.files.get("new.txt", ref="main").decode() == b"new\n"
-for missing in (lambda: project.issues.get(request.iid), lambda: project.mergerequests.get(issue.iid)):
+# Issues and merge requests are numbered apart: the same number is one of each.
+assert project.issues.get(request.iid).title == "Page 0" and project.mergerequests.get(issue.iid).title == reviewed.title
+for missing in (lambda: project.issues.get(7), lambda: project.mergerequests.get(3)):
     try:
         missing()
-        raise AssertionError("an item was found by the other list")
+        raise AssertionError("an item was found that is none")
     except gitlab.GitlabGetError as error:
         assert error.response_code == 404
 print("walked")

@@ -103,7 +103,7 @@ impl Forge {
             "Merge",
         ];
         let sha = git::must(&dir, &[&made[..], &commit[..]].concat());
-        let name = format!("refs/merge-requests/{number}/merge");
+        let name = format!("refs/merge-requests/{}/merge", pull.iid);
         git::must(&dir, &["update-ref", &name, sha.trim()]);
         sha.trim().to_owned()
     }

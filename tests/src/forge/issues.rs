@@ -1,11 +1,17 @@
-//! Issues as people see them.
+//! Issues as people see them, and the numbers of items.
+//!
+//! An item has one number in the calls of tests, which is GitHub's: issues and pull requests are numbered together. On
+//! GitLab it has another one, its `iid`, since issues and merge requests are numbered apart there.
+
+use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 
 use super::Forge;
+use super::gitlab::Kind;
 
 /// An issue as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssueView {
-    /// Its number.
+    /// Its number here.
     pub number: u64,
     /// Who opened it.
     pub author: String,
@@ -18,6 +24,44 @@ pub struct IssueView {
 }
 
 impl Forge {
+    /// GitLab's number of an item.
+    ///
+    /// # Panics
+    /// If there is no such item.
+    pub fn iid(&self, repo: &str, number: u64) -> u64 {
+        self.with_issue(repo, number, |issue| issue.iid)
+    }
+
+    /// The number in the calls of tests of the merge request with this number on GitLab.
+    ///
+    /// # Panics
+    /// If there is no such merge request.
+    pub fn merge_request(&self, repo: &str, iid: u64) -> u64 {
+        self.at_iid(repo, Kind::MergeRequest, iid)
+    }
+
+    /// The number in the calls of tests of an item as a tracker names it.
+    ///
+    /// # Panics
+    /// If there is no such item.
+    pub fn number_of(&self, item: &ItemRef) -> u64 {
+        match (item.tracker, item.kind) {
+            (TrackerKind::GitLab, ItemKind::Issue) => {
+                self.at_iid(&item.repo_path, Kind::Issue, item.number)
+            }
+            (TrackerKind::GitLab, ItemKind::PullRequest) => {
+                self.at_iid(&item.repo_path, Kind::MergeRequest, item.number)
+            }
+            (TrackerKind::GitHub | TrackerKind::Local, _) | (_, ItemKind::Task) => item.number,
+        }
+    }
+
+    fn at_iid(&self, repo: &str, kind: Kind, iid: u64) -> u64 {
+        self.with_repo(repo, |repo| {
+            kind.find(repo, iid).expect("the item exists").number
+        })
+    }
+
     /// Somebody ticks the box in the first line of an issue's text that contains `mark`. Whether there is one.
     pub fn tick(&self, repo: &str, number: u64, mark: &str, login: &str) -> bool {
         let body = self.with_issue(repo, number, |issue| issue.body.clone());

@@ -711,6 +711,7 @@ impl Forge {
         let pull = issue.pull.as_ref()?;
         Some(PullView {
             number: issue.number,
+            iid: issue.iid,
             head: pull.head.clone(),
             head_sha: repo.sha(&pull.head).unwrap_or_default(),
             base: pull.base.clone(),

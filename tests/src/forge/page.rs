@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use chrono::{DateTime, Utc};
 
+use super::gitlab::Kind;
 use super::markdown::{escape, rendered};
 use super::rest::Api;
 use super::state::{CommentView, Issue, LabelEvent, Pull, Repo, ReviewOf, ReviewView, State};
@@ -39,11 +40,6 @@ impl Forge {
 pub(super) fn render(inner: &Inner, path: &str) -> Option<String> {
     let state = inner.lock();
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    // GitLab has `/-/issues/` before the number.
-    let api = match parts.contains(&"-") {
-        true => Api::GitLab,
-        false => Api::GitHub,
-    };
     let body = match parts.as_slice() {
         [] => state.repos.iter().map(repo_list).collect(),
         parts => match state.repo(&parts.join("/")) {
@@ -53,7 +49,12 @@ pub(super) fn render(inner: &Inner, path: &str) -> Option<String> {
                 let own = place.iter().take_while(|part| **part != "-");
                 let own: Vec<&str> = own.copied().collect();
                 let repo = state.repo(&own.join("/"))?;
-                let issue = repo.issue(number.parse().ok()?)?;
+                let number = number.parse().ok()?;
+                // GitLab has `/-/issues/` before the number.
+                let (api, issue) = match place.split_last()? {
+                    (list, [.., "-"]) => (Api::GitLab, Kind::named(list)?.find(repo, number)?),
+                    _ => (Api::GitHub, repo.issue(number)?),
+                };
                 let page = Page {
                     state: &state,
                     repo,
@@ -80,7 +81,7 @@ fn repo_list(repo: &Repo) -> String {
             .filter(|issue| issue.pull.is_some() == pulls)
         {
             let place = format!("/{}/{}", escape(&repo.full_name), issue.number);
-            let headline = headline(issue, "#");
+            let headline = headline(issue, &format!("#{}", issue.number));
             let _ = write!(html, "<li><a href=\"{place}\">{headline}</a></li>");
         }
         html.push_str("</ul>");
@@ -88,7 +89,8 @@ fn repo_list(repo: &Repo) -> String {
     html
 }
 
-fn headline(issue: &Issue, sign: &str) -> String {
+/// `name` is what the forge calls it: `#7`.
+fn headline(issue: &Issue, name: &str) -> String {
     let pull = issue.pull.as_ref();
     let state = match issue.open {
         _ if pull.is_some_and(|pull| pull.merged) => "merged",
@@ -97,8 +99,7 @@ fn headline(issue: &Issue, sign: &str) -> String {
         true => "open",
     };
     let mut html = format!(
-        "{sign}{} {} <span class=\"state {state}\">{state}</span>",
-        issue.number,
+        "{name} {} <span class=\"state {state}\">{state}</span>",
         escape(&issue.title)
     );
     for label in &issue.labels {
@@ -117,11 +118,12 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn html(&self) -> String {
-        let sign = match (self.api, &self.issue.pull) {
-            (Api::GitLab, Some(_)) => "!",
-            _ => "#",
+        let name = match (self.api, &self.issue.pull) {
+            (Api::GitLab, Some(_)) => format!("!{}", self.issue.iid),
+            (Api::GitLab, None) => format!("#{}", self.issue.iid),
+            (Api::GitHub, _) => format!("#{}", self.issue.number),
         };
-        let mut html = format!("<h1>{}</h1>", headline(self.issue, sign));
+        let mut html = format!("<h1>{}</h1>", headline(self.issue, &name));
         if let Some(pull) = &self.issue.pull {
             let names = [&pull.base, &pull.head].map(|name| escape(name));
             let [base, head] = names;

@@ -103,7 +103,7 @@ pub(super) fn github(
 ) -> Answer {
     let found = match list {
         "issues" => comment(state, name, id),
-        _ => review(state, name, id, |of| matches!(of, ReviewOf::Line(..))),
+        _ => line(state, name, id),
     };
     let Some(id) = found else {
         return Answer::not_found();
@@ -126,19 +126,14 @@ pub(super) fn github(
     Answer::new(if is_new { 201 } else { 200 }, body)
 }
 
-/// GitLab: `…/notes/ID/award_emoji`.
+/// GitLab: `…/notes/ID/award_emoji` of a note that its item has.
 pub(super) fn gitlab(
     inner: &Inner,
     state: &mut State,
     ask: &Ask,
-    (repo, id): (&str, &str),
+    id: u64,
     user: fn(&str) -> Value,
 ) -> Answer {
-    let missing = |message: &str| Answer::new(404, json!({ "message": message }));
-    let note = comment(state, repo, id).or_else(|| review(state, repo, id, |_| true));
-    let Some(id) = note else {
-        return missing("404 Note Not Found");
-    };
     let shown = |reaction: &Reaction| json!({ "id": 1, "user": user(&reaction.login), "name": reaction.content });
     if ask.method == http::Method::GET {
         let all = state.of(id).map(shown).collect();
@@ -151,7 +146,10 @@ pub(super) fn gitlab(
     );
     match state.react(id, &login, &name) {
         true => Answer::new(201, json!({ "id": 1, "user": user(&login), "name": name })),
-        false => missing("404 Award Emoji Name has already been taken Not Found"),
+        false => {
+            let message = "404 Award Emoji Name has already been taken Not Found";
+            Answer::new(404, json!({ "message": message }))
+        }
     }
 }
 
@@ -162,15 +160,15 @@ fn comment(state: &State, repo: &str, id: &str) -> Option<u64> {
     comments.any(|comment| comment.id == id).then_some(id)
 }
 
-/// The id, if there is such a review in the repository, or a comment on a line.
-fn review(state: &State, repo: &str, id: &str, is_it: fn(&ReviewOf) -> bool) -> Option<u64> {
+/// The id, if there is such a comment on a line in the repository.
+fn line(state: &State, repo: &str, id: &str) -> Option<u64> {
     let id = id.parse().ok()?;
     let pulls = state.repo(repo)?.issues.iter();
     let mut reviews = pulls
         .filter_map(|it| it.pull.as_ref())
         .flat_map(|it| &it.reviews);
     reviews
-        .any(|review| review.id == id && is_it(&review.of))
+        .any(|review| review.id == id && matches!(review.of, ReviewOf::Line(..)))
         .then_some(id)
 }
 

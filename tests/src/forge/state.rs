@@ -149,8 +149,10 @@ pub struct CommentView {
 /// A pull request as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullView {
-    /// Its number.
+    /// Its number here.
     pub number: u64,
+    /// Its number on GitLab, where merge requests are numbered apart.
+    pub iid: u64,
     /// Source branch.
     pub head: String,
     /// The commit that the source branch is at; empty once the branch is gone.
@@ -218,7 +220,10 @@ impl Pull {
 #[derive(Debug, Clone)]
 pub(super) struct Issue {
     pub(super) id: u64,
+    /// Its number here and on GitHub: issues and pull requests are numbered together.
     pub(super) number: u64,
+    /// Its number on GitLab: issues and merge requests are numbered apart.
+    pub(super) iid: u64,
     pub(super) title: String,
     pub(super) body: String,
     pub(super) author: String,
@@ -404,9 +409,12 @@ impl State {
         let now = Utc::now();
         let repo_mut = self.repo_mut(repo)?;
         let number = repo_mut.issues.len() as u64 + 1;
+        let of_kind = |it: &&Issue| it.pull.is_some() == pull.is_some();
+        let iid = repo_mut.issues.iter().filter(of_kind).count() as u64 + 1;
         repo_mut.issues.push(Issue {
             id,
             number,
+            iid,
             title: text.0.to_owned(),
             body: text.1.to_owned(),
             author: author.to_owned(),

@@ -55,15 +55,25 @@ pub(super) fn notes(
             Ok((id, _)) => one(state, place, id, 201),
             Err(answer) => *answer,
         },
-        (_, [id, "award_emoji"]) => {
-            reactions::gitlab(inner, state, ask, (place.repo, id), shapes::user)
-        }
+        (_, [id, "award_emoji"]) => match place.find(state).and_then(|(_, it)| note_id(it, id)) {
+            Some(id) => reactions::gitlab(inner, state, ask, id, shapes::user),
+            None => missing("Note"),
+        },
         (_, [id]) => match id.parse() {
             Ok(id) => change(state, ask, place, id),
             Err(_) => missing("Note"),
         },
         _ => missing(""),
     }
+}
+
+/// The id, if the item has such a note.
+fn note_id(issue: &Issue, id: &str) -> Option<u64> {
+    let id = id.parse().ok()?;
+    let comments = issue.comments.iter().map(|comment| comment.id);
+    let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
+    let mut all = comments.chain(reviews.map(|review| review.id));
+    all.any(|own| own == id).then_some(id)
 }
 
 /// Writes a note; returns its id. A note that holds nothing but actions is none.

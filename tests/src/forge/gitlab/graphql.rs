@@ -50,7 +50,7 @@ fn node(repo: &Repo, issue: &Issue) -> Value {
         })
     });
     json!({
-        "iid": issue.number.to_string(),
+        "iid": issue.iid.to_string(),
         "projectId": repo.id,
         "diffHeadSha": head,
         "conflicts": !merges,

@@ -37,7 +37,7 @@ pub(super) fn of<'r>(repo: &'r Repo, ask: &Ask, kind: Kind) -> Vec<(&'r Repo, &'
             && since.is_none_or(|since| issue.updated_at >= since)
             && kind.holds(issue)
             && confidential.is_none_or(|wanted| issue.confidential == wanted)
-            && (numbers.is_empty() || numbers.contains(&issue.number.to_string().as_str()))
+            && (numbers.is_empty() || numbers.contains(&issue.iid.to_string().as_str()))
             && labels.iter().all(|label| has(issue, label))
             && branch("source_branch", |pull| &pull.head)
             && branch("target_branch", |pull| &pull.base)

@@ -70,7 +70,7 @@ fn refusal(repo: &Repo, head: &str, base: &str, title: &str) -> Option<Answer> {
         let same = |pull: &Pull| pull.head == head && pull.base == base;
         issue.open && issue.pull.as_ref().is_some_and(same)
     });
-    let twin = twin?.number;
+    let twin = twin?.iid;
     refuse(
         409,
         format!("Another open merge request already exists for this source branch: !{twin}"),
@@ -103,10 +103,10 @@ pub(super) fn merge(inner: &Inner, state: &mut State, ask: &Ask, place: Place<'_
         .filter_map(|found| found[1].parse().ok())
         .collect();
     if let Some(repo) = state.repo_mut(place.repo) {
-        for number in closed {
-            let issue = repo.issue_mut(number).filter(|issue| issue.pull.is_none());
-            issue.into_iter().for_each(|issue| issue.open = false);
-        }
+        let issues = repo.issues.iter_mut();
+        issues
+            .filter(|issue| Kind::Issue.holds(issue) && closed.contains(&issue.iid))
+            .for_each(|issue| issue.open = false);
         if let Some(issue) = repo.issue_mut(place.number) {
             issue.open = false;
             issue.pull.iter_mut().for_each(|pull| pull.merged = true);

@@ -1,7 +1,7 @@
 //! GitLab's REST API over the same state, with GitLab's own error messages.
 //!
-//! A merge request is a pull request of the state. Issues and merge requests share their numbers here, which GitLab
-//! allows; each is found by its own list only.
+//! A merge request is a pull request of the state. Issues and merge requests are numbered apart, as on GitLab, so every
+//! item is found by its kind and its `iid`; below that, the state names it by the number that it has on GitHub.
 
 mod actions;
 mod discussions;
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn named(list: &str) -> Option<Self> {
+    pub(super) fn named(list: &str) -> Option<Self> {
         match list {
             "issues" => Some(Self::Issue),
             "merge_requests" => Some(Self::MergeRequest),
@@ -38,6 +38,12 @@ impl Kind {
     fn holds(self, issue: &Issue) -> bool {
         issue.pull.is_some() == (self == Self::MergeRequest)
     }
+
+    /// The item of this kind with this `iid`.
+    pub(super) fn find(self, repo: &Repo, iid: u64) -> Option<&Issue> {
+        let mut issues = repo.issues.iter();
+        issues.find(|issue| self.holds(issue) && issue.iid == iid)
+    }
 }
 
 /// An item of a request, and what the request asks for below it.
@@ -45,6 +51,7 @@ impl Kind {
 struct Place<'a> {
     repo: &'a str,
     kind: Kind,
+    /// By which the state finds it.
     number: u64,
 }
 
@@ -195,17 +202,20 @@ fn project(inner: &Inner, state: &mut State, ask: &Ask, id: &str, rest: &[&str])
                 ("POST", [], Kind::MergeRequest) => {
                     merge_requests::create(inner, state, ask, &name)
                 }
-                (_, [number, rest @ ..], kind) => match number.parse() {
-                    Ok(number) => {
-                        let place = Place {
-                            repo: &name,
-                            kind,
-                            number,
-                        };
-                        below_item(inner, state, ask, place, rest)
-                    }
-                    Err(_) => bad("iid is invalid"),
-                },
+                (_, [iid, rest @ ..], kind) => {
+                    let Ok(iid) = iid.parse() else {
+                        return bad("iid is invalid");
+                    };
+                    let Some(issue) = kind.find(repo, iid) else {
+                        return missing("");
+                    };
+                    let place = Place {
+                        repo: &name,
+                        kind,
+                        number: issue.number,
+                    };
+                    below_item(inner, state, ask, place, rest)
+                }
                 (_, [], _) => Answer::new(405, json!({ "error": "405 Not Allowed" })),
             }
         }

@@ -161,7 +161,7 @@ fn of_invalid(repo: &Repo, invalid: &InvalidPipeline, reference: &str) -> Value 
 /// The newest pipeline of a merge request. As with some versions of GitLab, that for a merged result stays when the head
 /// moves.
 pub(super) fn of_head(repo: &Repo, issue: &Issue) -> Option<Value> {
-    let reference = format!("refs/merge-requests/{}/merge", issue.number);
+    let reference = format!("refs/merge-requests/{}/merge", issue.iid);
     let merged = git::try_out(&repo.git_dir, &["rev-parse", "--verify", "-q", &reference]);
     let merged = merged.and_then(|sha| pipeline(repo, sha.trim(), &reference));
     let head = issue.pull.as_ref().and_then(|pull| repo.sha(&pull.head));

@@ -68,9 +68,9 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
         None => ('#', "issues"),
     };
     let users = |logins: &[String]| logins.iter().map(|login| user(login)).collect::<Vec<_>>();
-    let short = format!("{mark}{}", issue.number);
+    let short = format!("{mark}{}", issue.iid);
     let mut value = json!({
-        "id": issue.id, "iid": issue.number, "project_id": repo.id, "title": issue.title,
+        "id": issue.id, "iid": issue.iid, "project_id": repo.id, "title": issue.title,
         "description": issue.body, "state": state_of(issue), "labels": issue.labels,
         "author": user(&issue.author), "assignees": users(&issue.assignees),
         "assignee": issue.assignees.first().map(|login| user(login)),
@@ -81,7 +81,7 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
             "time_estimate": 0, "total_time_spent": 0, "human_time_estimate": null, "human_total_time_spent": null,
         },
         "discussion_locked": issue.locked.then_some(true),
-        "web_url": inner.html(&format!("{}/-/{list}/{}", repo.full_name, issue.number)),
+        "web_url": inner.html(&format!("{}/-/{list}/{}", repo.full_name, issue.iid)),
         "references": { "short": short, "relative": short, "full": format!("{}{short}", repo.full_name) },
     });
     match &issue.pull {
@@ -127,7 +127,7 @@ pub(in crate::forge) fn note(issue: &Issue, comment: &CommentView) -> Value {
         "id": comment.id, "type": null, "body": comment.body, "author": user(&comment.author),
         "created_at": time(comment.created_at), "updated_at": time(comment.updated_at),
         "system": false, "internal": comment.internal, "confidential": comment.internal,
-        "noteable_id": issue.id, "noteable_iid": issue.number,
+        "noteable_id": issue.id, "noteable_iid": issue.iid,
         "noteable_type": if issue.pull.is_some() { "MergeRequest" } else { "Issue" },
         "resolvable": false, "commands_changes": {},
     })

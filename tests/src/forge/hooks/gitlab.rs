@@ -166,14 +166,14 @@ impl Of<'_> {
         };
         let edit = issue.edits.last();
         let common = json!({
-            "id": issue.id, "iid": issue.number, "title": issue.title, "description": issue.body,
+            "id": issue.id, "iid": issue.iid, "title": issue.title, "description": issue.body,
             "assignee_ids": ids, "assignee_id": ids.first(), "author_id": user_id(&issue.author),
             "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
             "updated_by_id": null, "last_edited_at": edit.map(|edit| time(edit.at)),
             "last_edited_by_id": edit.map(|edit| user_id(&edit.by)), "milestone_id": null, "state": state,
             "state_id": number, "time_estimate": 0, "total_time_spent": 0, "time_change": 0,
             "human_total_time_spent": null, "human_time_estimate": null, "human_time_change": null,
-            "url": self.html(&format!("/-/{list}/{}", issue.number)), "labels": self.labels(&issue.labels),
+            "url": self.html(&format!("/-/{list}/{}", issue.iid)), "labels": self.labels(&issue.labels),
         });
         let own = match &issue.pull {
             Some(pull) => self.of_pull(pull),
@@ -424,10 +424,10 @@ impl Of<'_> {
         let found = self.pull_at(commit);
         let merge_request = found.map(|(issue, pull)| {
             json!({
-                "id": issue.id, "iid": issue.number, "title": issue.title, "source_branch": pull.head,
+                "id": issue.id, "iid": issue.iid, "title": issue.title, "source_branch": pull.head,
                 "source_project_id": self.repo.id, "target_branch": pull.base, "target_project_id": self.repo.id,
                 "state": state_of(issue).0, "merge_status": "can_be_merged", "detailed_merge_status": "mergeable",
-                "url": self.html(&format!("/-/merge_requests/{}", issue.number)),
+                "url": self.html(&format!("/-/merge_requests/{}", issue.iid)),
             })
         });
         let builds = self.repo.checks.iter().filter(|it| it.commit == commit);
