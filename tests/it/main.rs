@@ -77,6 +77,7 @@ mod round_branches;
 mod round_checks;
 mod round_ends;
 mod rounds;
+mod same_numbers;
 mod secret_files;
 mod secrets;
 mod servers;
