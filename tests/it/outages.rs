@@ -200,11 +200,9 @@ impl Gates {
 
 /// One second here is a minute of a real fleet: a lease lasts 6 s here and 60 s there with heartbeats in
 /// proportion, and each service is away for 10 s, longer than a lease and than a request is repeated.
-#[tokio::test]
-async fn thirty_tasks_outlive_an_hour_of_outages_in_fast_motion() {
+async fn thirty_tasks_outlive_an_hour_of_outages_in_fast_motion(mut rig: Rig) {
     const TASKS: usize = 30;
     const AWAY: Duration = Duration::from_secs(10);
-    let mut rig = Rig::local(solves_demo()).await;
     let gates = Gates::before(&mut rig).await;
     rig.config["consumer"]["max_attempts"] = 1.into();
     rig.config["consumer"]["concurrency"] = 4.into();
@@ -266,4 +264,5 @@ async fn thirty_tasks_outlive_an_hour_of_outages_in_fast_motion() {
 on_both_forges! { solves_demo() =>
     a_task_outlives_an_outage_of_the_tracker,
     a_task_outlives_an_outage_of_the_git_host,
+    thirty_tasks_outlive_an_hour_of_outages_in_fast_motion,
 }

@@ -94,9 +94,7 @@ async fn a_second_scan_of_the_same_label_creates_no_second_task(rig: Rig) {
     assert_eq!(rig.forge.pulls(DEMO).len(), 2);
 }
 
-#[tokio::test]
-async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests() {
-    let mut rig = Rig::new(solves_demo()).await;
+async fn twenty_issues_give_twenty_pull_requests(mut rig: Rig) {
     // A machine whose disk is stalled for some seconds takes no task from anybody.
     rig.config["consumer"]["heartbeat_loss_seconds"] = 40.into();
     rig.config["consumer"]["lease_seconds"] = 60.into();
@@ -140,6 +138,16 @@ async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests()
         assert_eq!(own[0].end, Some(SessionEnd::Done), "{said:#?}");
     }
     assert_eq!(containers(&tasks).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn twenty_issues_two_producers_three_consumers_give_twenty_pull_requests_on_github() {
+    twenty_issues_give_twenty_pull_requests(Rig::new(solves_demo()).await).await;
+}
+
+#[tokio::test]
+async fn twenty_issues_two_producers_three_consumers_give_twenty_merge_requests_on_gitlab() {
+    twenty_issues_give_twenty_pull_requests(Rig::local_gitlab(solves_demo()).await).await;
 }
 
 #[tokio::test]
