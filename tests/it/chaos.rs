@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentmine_tests::chaos::{
-    GUARDS, Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries,
-    notice, run_seed, walk,
+    ForgeKind, GUARDS, Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table,
+    binaries, notice, run_seed, walk,
 };
 
 fn setup(store: StoreKind, sandbox: SandboxKind) -> Setup {
     Setup {
+        forge: ForgeKind::Github,
         store,
         sandbox,
         rhythm: Rhythm::FAST,
@@ -84,6 +85,15 @@ async fn a_fresh_seed_loses_and_doubles_nothing() {
 async fn processes_that_share_one_sqlite_file_lose_and_double_nothing() {
     let setup = setup(StoreKind::Sqlite, SandboxKind::Local);
     assert_kept(&setup, " --store sqlite", &[3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_on_gitlab_loses_and_doubles_nothing() {
+    let setup = Setup {
+        forge: ForgeKind::Gitlab,
+        ..setup(StoreKind::Postgres, SandboxKind::Local)
+    };
+    assert_kept(&setup, " --forge gitlab", &[6]).await;
 }
 
 /// The bridges of the machine, which other engines use.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::Session;
+use agentmine_domain::{Session, Task};
 use agentmine_runtime::config::{Secret, StoreConfig};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::Store;
@@ -30,6 +30,25 @@ pub enum StoreKind {
     Postgres,
     /// One SQLite file for all processes, and a queue in each of them.
     Sqlite,
+}
+
+/// Which forge the fleet works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ForgeKind {
+    /// GitHub.
+    Github,
+    /// GitLab.
+    Gitlab,
+}
+
+impl ForgeKind {
+    /// The variable from which the programs have their token.
+    pub(super) fn token_variable(self) -> &'static str {
+        match self {
+            Self::Github => "GITHUB_PERSONAL_ACCESS_TOKEN",
+            Self::Gitlab => "GITLAB_PERSONAL_ACCESS_TOKEN",
+        }
+    }
 }
 
 /// Which sandboxes the fleet uses.
@@ -77,6 +96,8 @@ impl Rhythm {
 /// What a fleet is made of.
 #[derive(Debug, Clone)]
 pub struct Setup {
+    /// The forge.
+    pub forge: ForgeKind,
     /// The store.
     pub store: StoreKind,
     /// The sandboxes.
@@ -290,7 +311,7 @@ impl Fleet {
         } = self.setup.rhythm;
         json!({
             "capacity": { "running_tasks": 8, "open_pull_requests": 0, "pull_requests_per_day": 0 },
-            "trackers": { "github": { "api_url": self.forge.api_url(), "repositories": [DEMO] } },
+            "trackers": self.trackers(),
             "queue": { "url": queue, "prefix": name, "retry_seconds": [1, 2] },
             "store": { "url": store, "max_connections": 8 },
             "model": { "base_url": format!("http://127.0.0.1:{model}/v1"), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
@@ -299,6 +320,24 @@ impl Fleet {
             "producer": { "interval_seconds": 1, "cleanup": false },
             "log": { "level": "info,agentmine_consumer=debug,agentmine_store=debug" }
         })
+    }
+
+    /// The section of the configuration that is about the forge.
+    pub(super) fn trackers(&self) -> Value {
+        let forge = &self.forge;
+        match self.setup.forge {
+            ForgeKind::Github => {
+                json!({ "github": { "api_url": forge.api_url(), "repositories": [DEMO] } })
+            }
+            ForgeKind::Gitlab => {
+                json!({ "gitlab": { "api_url": forge.gitlab_url(), "projects": [DEMO] } })
+            }
+        }
+    }
+
+    /// The number of a task's item in the calls of the forge.
+    pub(super) fn number(&self, task: &Task) -> u64 {
+        self.forge.number_of(&task.item)
     }
 
     fn environment(&self, program: &str) -> Vec<(String, String)> {
@@ -311,7 +350,7 @@ impl Fleet {
             .collect();
         [
             (
-                "GITHUB_PERSONAL_ACCESS_TOKEN",
+                self.setup.forge.token_variable(),
                 self.forge.add_client(program),
             ),
             ("AGENTMINE_FAILPOINTS_DIR", path("points")),

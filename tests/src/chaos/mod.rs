@@ -23,7 +23,7 @@ mod scenario;
 pub(crate) mod services;
 mod walk;
 
-pub use fleet::{Rhythm, SandboxKind, Services, Setup, StoreKind, binaries};
+pub use fleet::{ForgeKind, Rhythm, SandboxKind, Services, Setup, StoreKind, binaries};
 pub use guards::{GUARDS, Noticed, notice};
 pub use oracle::{Broken, Finding};
 pub use plan::{Outcome, Plan};

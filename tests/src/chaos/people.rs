@@ -30,7 +30,7 @@ impl Later {
 /// The newest task of an issue.
 pub(super) async fn task_of(fleet: &Fleet, issue: u64) -> Option<Task> {
     let tasks = fleet.store.tasks(&TaskFilter::default()).await.ok()?;
-    tasks.into_iter().find(|task| task.item.number == issue)
+    tasks.into_iter().find(|task| fleet.number(task) == issue)
 }
 
 /// Acts on an issue. `false`: there is nothing yet to act on.
@@ -124,7 +124,7 @@ pub(super) async fn command_line(fleet: &Fleet, args: &[&str], points: &str) -> 
     let config = fleet.folder.join("people.json");
     let text = serde_json::json!({
         "store": { "url": fleet.store_url, "max_connections": 2 },
-        "trackers": { "github": { "api_url": fleet.forge.api_url(), "repositories": [DEMO] } },
+        "trackers": fleet.trackers(),
     });
     if std::fs::write(&config, text.to_string()).is_err() {
         return false;
@@ -135,7 +135,10 @@ pub(super) async fn command_line(fleet: &Fleet, args: &[&str], points: &str) -> 
         .arg(&config)
         .arg("task")
         .args(args)
-        .env("GITHUB_PERSONAL_ACCESS_TOKEN", fleet.forge.human_token())
+        .env(
+            fleet.setup.forge.token_variable(),
+            fleet.forge.human_token(),
+        )
         .env("AGENTMINE_FAILPOINTS", points)
         .env("AGENTMINE_FAILPOINTS_DIR", fleet.points())
         .env("HOME", fleet.folder.join("state"))

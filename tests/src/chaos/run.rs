@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::engine::{self, Engine};
 use super::fault::{Act, Fault, ForgeFault, ModelFault, Schedule, Timed};
-use super::fleet::{Fleet, Services, Setup};
+use super::fleet::{Fleet, ForgeKind, Services, Setup};
 use super::link::Weather;
 use super::oracle::{self, Expected, Finding};
 use super::people::{self, Later};
@@ -115,7 +115,9 @@ impl<'a> Run<'a> {
     pub(super) async fn open_tasks(&self) -> usize {
         let tasks = self.tasks().await;
         let is_over = |number: &&u64| {
-            let mut of_issue = tasks.iter().filter(|task| task.item.number == **number);
+            let mut of_issue = tasks
+                .iter()
+                .filter(|task| self.fleet.number(task) == **number);
             of_issue
                 .next()
                 .is_some_and(|task| matches!(task.state, TaskState::Ended(_)))
@@ -127,7 +129,8 @@ impl<'a> Run<'a> {
     pub(super) async fn running_task(&self) -> Option<Task> {
         let tasks = self.tasks().await;
         tasks.into_iter().find(|task| {
-            matches!(task.state, TaskState::Leased(_)) && !self.acts.contains_key(&task.item.number)
+            matches!(task.state, TaskState::Leased(_))
+                && !self.acts.contains_key(&self.fleet.number(task))
         })
     }
 
@@ -278,19 +281,23 @@ impl<'a> Run<'a> {
 
     fn forge_fault(&self, fault: ForgeFault) {
         let forge = &self.fleet.forge;
-        let any = || Refusal::on("*", "/api/v3/");
-        let write = || Refusal::on("POST", "/api/v3/");
+        let any = || Refusal::on("*", "/api/v");
+        let write = || Refusal::on("POST", "/api/v");
         let message = "{\"message\":\"API rate limit exceeded\"}";
         forge.inject(match fault {
             ForgeFault::Limited => any().times(2).status(429).header("retry-after", "1"),
             ForgeFault::LimitedSilently => any().times(2).status(429),
             ForgeFault::LimitedUntil => {
                 let reset = (chrono::Utc::now().timestamp() + 3).to_string();
+                let (status, headers) = match self.fleet.setup.forge {
+                    ForgeKind::Github => (403, "x-ratelimit"),
+                    ForgeKind::Gitlab => (429, "ratelimit"),
+                };
                 any()
                     .times(3)
-                    .status(403)
-                    .header("x-ratelimit-remaining", "0")
-                    .header("x-ratelimit-reset", &reset)
+                    .status(status)
+                    .header(&format!("{headers}-remaining"), "0")
+                    .header(&format!("{headers}-reset"), &reset)
                     .body(message)
             }
             ForgeFault::Unavailable => any().times(3).status(502),

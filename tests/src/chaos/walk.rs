@@ -189,18 +189,17 @@ async fn provoke(run: &mut Run<'_>, turn: usize, left: &[String]) {
     let (Some(issue), Some(task)) = (newest, run.running_task().await) else {
         return;
     };
+    let number = run.fleet.number(&task);
     match turn % 6 {
         0 if wanted("queue.dead_letter").is_some() => {
             let _ = run.foreign_message().await;
         }
         1 if wanted("tracker.comment_delete").is_some() => {
             let twin = format!("A twin.\n\n<!-- {FLEET_MARKER}{}:progress -->", task.id);
-            run.fleet
-                .forge
-                .add_comment(DEMO, task.item.number, BOT, &twin);
+            run.fleet.forge.add_comment(DEMO, number, BOT, &twin);
         }
         2 if wanted("store.answer_request").is_some() => {
-            run.act(task.item.number, Act::PauseAndRelabel).await;
+            run.act(number, Act::PauseAndRelabel).await;
         }
         3 => {
             // The first command is killed; the second one does it.
@@ -213,10 +212,9 @@ async fn provoke(run: &mut Run<'_>, turn: usize, left: &[String]) {
                     let plan = format!("{point}=kill!");
                     let id = task.id.to_string();
                     people::command_line(&run.fleet, &[verb, &id], &plan).await;
-                    let point_issue = task.item.number;
                     match verb {
-                        "pause" => run.later.push(Later::Resume(point_issue)),
-                        "stop" => run.acts.entry(point_issue).or_default().push(Act::Stop),
+                        "pause" => run.later.push(Later::Resume(number)),
+                        "stop" => run.acts.entry(number).or_default().push(Act::Stop),
                         _ => {}
                     }
                     return;

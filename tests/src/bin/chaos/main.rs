@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use agentmine_runtime::failpoint::Guard;
 use agentmine_tests::chaos::{
-    GUARDS, Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table, binaries,
-    notice, run_seed, walk,
+    ForgeKind, GUARDS, Outcome, Plan, Rhythm, SandboxKind, Services, Setup, StoreKind, Table,
+    binaries, notice, run_seed, walk,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -83,6 +83,9 @@ struct How {
     /// Seconds during which faults happen.
     #[arg(long, default_value_t = 15)]
     seconds: u64,
+    /// The forge.
+    #[arg(long, value_enum, default_value = "github")]
+    forge: ForgeKind,
     /// The store.
     #[arg(long, value_enum, default_value = "postgres")]
     store: StoreKind,
@@ -114,6 +117,7 @@ fn guard(name: &str) -> Result<Guard, String> {
 impl How {
     fn setup(&self) -> Setup {
         Setup {
+            forge: self.forge,
             store: self.store,
             sandbox: self.sandbox,
             rhythm: if self.default_times {

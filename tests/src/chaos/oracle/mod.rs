@@ -107,7 +107,7 @@ pub(super) async fn unsettled(fleet: &Fleet, issues: &[u64]) -> anyhow::Result<O
     let tasks = fleet.store.tasks(&TaskFilter::default()).await?;
     for task in &tasks {
         if !matches!(task.state, TaskState::Ended(_)) {
-            let labels = label_history(fleet, task.item.number);
+            let labels = label_history(fleet, fleet.number(task));
             return Ok(Some(format!(
                 "task {} of issue {} is {:?} in epoch {}{labels}",
                 task.number, task.item.number, task.state, task.epoch
@@ -163,7 +163,10 @@ pub(super) async fn judge(
     let sessions = fleet.sessions().await?;
     outcome.tasks = tasks.len();
     for &issue in expected.issues {
-        let of_issue: Vec<&Task> = tasks.iter().filter(|it| it.item.number == issue).collect();
+        let of_issue: Vec<&Task> = tasks
+            .iter()
+            .filter(|it| fleet.number(it) == issue)
+            .collect();
         let acts = expected.acts.get(&issue).map_or(&[][..], Vec::as_slice);
         if of_issue.is_empty() && fleet.forge.is_open(DEMO, issue) {
             let lost = format!("issue {issue} never became a task");
@@ -179,7 +182,7 @@ pub(super) async fn judge(
     }
     for task in &tasks {
         journal::judge(fleet, task, &mut outcome.findings).await?;
-        let acts = expected.acts.get(&task.item.number);
+        let acts = expected.acts.get(&fleet.number(task));
         let acts = acts.map_or(&[][..], Vec::as_slice);
         files::judge(fleet, task, acts, &mut outcome.findings).await?;
     }
@@ -219,11 +222,11 @@ fn judge_end(
     let closed = acts.iter().any(|act| matches!(act, Act::ClosePullRequest));
     let contested = acts.iter().any(|act| matches!(act, Act::PushToBranch));
     let reason = task.reason.as_deref().unwrap_or("no reason");
+    let closing = format!("closed the {}", task.item.tracker.pull_request());
     match task.state {
         TaskState::Ended(EndState::Done) => outcome.done += 1,
         TaskState::Ended(EndState::Stopped) if withdrawn => {}
-        TaskState::Ended(EndState::Stopped)
-            if closed && reason.contains("closed the pull request") => {}
+        TaskState::Ended(EndState::Stopped) if closed && reason.contains(&closing) => {}
         TaskState::Ended(EndState::Failed) if contested => {}
         TaskState::Ended(EndState::Failed) => {
             let expired = sessions
@@ -261,7 +264,7 @@ fn judge_writes(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
         let lost = format!("task {number} is done and has no pull request");
         outcome.findings.push(Finding::new(Broken::Lost, lost));
     }
-    let comments = fleet.forge.comments(DEMO, task.item.number);
+    let comments = fleet.forge.comments(DEMO, fleet.number(task));
     let is_status = |body: &str| body.contains(FLEET_MARKER) && body.contains(":progress -->");
     let ours = comments
         .iter()
@@ -296,7 +299,7 @@ fn judge_labels(fleet: &Fleet, task: &Task, outcome: &mut Outcome) {
         TaskLabel::Failed => &labels.failed,
     };
     let ours = labels.entries().map(|(_, name)| name);
-    let issue = task.item.number;
+    let issue = fleet.number(task);
     let seen: Vec<String> = fleet
         .forge
         .labels(DEMO, issue)
