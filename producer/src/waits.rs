@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use agentmine_domain::{ItemKind, ItemRef, Round, Task, TaskId};
 use agentmine_runtime::config::has_label;
-use agentmine_store::OpenedPullRequest;
+use agentmine_store::{OpenedPullRequest, StoreError};
 use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
 use anyhow::Result;
 
@@ -86,8 +86,12 @@ impl<'a> Items<'a> {
             Err(error) => return unseen(&error),
         };
         let asked_by = AskedBy::of(&task.trigger);
-        if let Some(reason) = withdrawn(self.deps, self.tracker.as_ref(), &item, asked_by) {
-            return Looked::Withdrawn(reason);
+        match withdrawn(self.deps, self.tracker.as_ref(), (task.id, &item), asked_by).await {
+            Ok(Some(reason)) => return Looked::Withdrawn(reason),
+            Ok(None) => {}
+            Err(error) => {
+                return Looked::Waits(format!("its labels cannot be checked: {error}"));
+            }
         }
         let number = task.item.number;
         if task.item.kind == ItemKind::Issue
@@ -209,21 +213,28 @@ pub(crate) async fn stop(deps: &ProducerDeps, task: TaskId, reason: &str) -> Res
 }
 
 /// Why nobody wants the work on the item of a waiting task any more.
-pub(crate) fn withdrawn(
+///
+/// A task that was paused while it waited, and continues, has the label of its pause until its turn comes: AgentMine removed
+/// that of the request, and nobody else.
+pub(crate) async fn withdrawn(
     deps: &ProducerDeps,
     tracker: &dyn Tracker,
-    item: &Item,
+    (task, item): (TaskId, &Item),
     asked_by: AskedBy,
-) -> Option<String> {
+) -> Result<Option<String>, StoreError> {
     if let Some(reason) = item.closed() {
-        return Some(reason.to_owned());
-    }
-    if asked_by == AskedBy::Other {
-        return None;
+        return Ok(Some(reason.to_owned()));
     }
     let request = &deps.config.labels.request;
-    let removed = tracker.requests_by_label() && !has_label(&item.labels, request);
-    removed.then(|| format!("the label `{request}` was removed"))
+    let is_labelled = has_label(&item.labels, request);
+    if asked_by == AskedBy::Other || !tracker.requests_by_label() || is_labelled {
+        return Ok(None);
+    }
+    // A label that was set and not recorded has the configured name, others may have had another one.
+    let mut ours = deps.store.label_names(task).await?;
+    ours.push(deps.config.labels.paused.clone());
+    let is_ours = ours.iter().any(|name| has_label(&item.labels, name));
+    Ok((!is_ours).then(|| format!("the label `{request}` was removed")))
 }
 
 #[cfg(test)]

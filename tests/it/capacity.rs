@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use agentmine_control::tasks;
 use agentmine_domain::{EndState, Task, TaskState, WorkerId};
-use agentmine_tests::forge::{BOT, DEMO, Fault, HUMAN};
+use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN};
 use agentmine_tests::model::{Scenario, say};
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::apps::until;
 use crate::dashboard_issue::let_it_be_written;
-use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
+use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, solves_demo};
 
 const PROCESSING: &str = "coding agent processing";
 const OTHER: &str = "octo/other";
@@ -513,6 +513,58 @@ async fn a_waiting_task_ends_when_its_label_is_removed_or_its_item_closed() {
             ]
         );
     }
+}
+
+/// The label of the pause stays on its item until its turn comes, and it is no person who removed that of the request. Who
+/// removes the label of the pause then wants the work no more.
+async fn a_waiting_task_that_was_paused_and_continues_is_worked_on(gitlab: bool) {
+    const PAUSED: &str = "coding agent paused";
+    let mut rig = limited(gitlab).await;
+    rig.config["capacity"] = json!({ "quiet_hours": ["00:00-12:00", "12:00-00:00"] });
+    let [kept, withdrawn] = [rig.label_issue(), rig.label_issue()];
+    rig.produce().await;
+    let order = |verb: &str, tasks: &[Task]| {
+        for task in tasks {
+            rig.agentmine(&["task", verb, &task.number.to_string()], 0);
+        }
+    };
+    order("pause", &rig.tasks().await);
+    let consumer = rig.spawn("consumer", &[]);
+    let are_shown = |forge: &Forge| {
+        let mut both = [kept, withdrawn].into_iter();
+        both.all(|number| forge.labels(DEMO, number) == [PAUSED])
+    };
+    rig.forge
+        .wait_until("the pauses are shown", PATIENCE, are_shown)
+        .await;
+    consumer.terminate();
+    consumer.end().await;
+    order("resume", &rig.tasks().await);
+    rig.forge.remove_label(DEMO, withdrawn, PAUSED);
+    rig.produce().await;
+    rig.config["capacity"] = json!({});
+    rig.produce().await;
+    rig.consume().await;
+    for task in rig.tasks().await {
+        match task.item.number == kept {
+            true => assert_done(&task),
+            false => {
+                assert_eq!(task.state, TaskState::Ended(EndState::Stopped));
+                let reason = "the label `coding agent` was removed";
+                assert_eq!(task.reason.as_deref(), Some(reason));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_task_that_was_paused_and_continues_is_worked_on_on_github() {
+    a_waiting_task_that_was_paused_and_continues_is_worked_on(false).await;
+}
+
+#[tokio::test]
+async fn a_waiting_task_that_was_paused_and_continues_is_worked_on_on_gitlab() {
+    a_waiting_task_that_was_paused_and_continues_is_worked_on(true).await;
 }
 
 /// A producer whose scan takes long must not take the labels of a worker for those of a person: another one has admitted

@@ -68,7 +68,9 @@ impl Waiting {
                 continue;
             };
             let asked_by = AskedBy::Label;
-            if let Some(reason) = waits::withdrawn(deps, tracker.as_ref(), &item, asked_by)
+            let of_task = (request.task, &item);
+            if let Some(reason) =
+                waits::withdrawn(deps, tracker.as_ref(), of_task, asked_by).await?
                 && waits::stop(deps, request.task, &reason).await?
             {
                 tracing::info!(task.id = %request.task, item = %request.item, reason, "a task that waited for its turn ends");
