@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use agentmine_domain::{ItemKind, ItemRef, Round, Task, TaskId};
-use agentmine_runtime::config::has_label;
+use agentmine_runtime::config::{Labels, has_label};
 use agentmine_store::{OpenedPullRequest, StoreError};
 use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
 use anyhow::Result;
@@ -214,8 +214,8 @@ pub(crate) async fn stop(deps: &ProducerDeps, task: TaskId, reason: &str) -> Res
 
 /// Why nobody wants the work on the item of a waiting task any more.
 ///
-/// A task that was paused while it waited, and continues, has the label of its pause until its turn comes: AgentMine removed
-/// that of the request, and nobody else.
+/// A task that was paused while it waited, and continues, has the label of its pause until its turn comes, or, where the pause
+/// was shown late, that of one which is worked on: AgentMine removed that of the request, and nobody else.
 pub(crate) async fn withdrawn(
     deps: &ProducerDeps,
     tracker: &dyn Tracker,
@@ -231,9 +231,12 @@ pub(crate) async fn withdrawn(
         return Ok(None);
     }
     // A label that was set and not recorded has the configured name, others may have had another one.
-    let mut ours = deps.store.label_names(task).await?;
-    ours.push(deps.config.labels.paused.clone());
-    let is_ours = ours.iter().any(|name| has_label(&item.labels, name));
+    let earlier = deps.store.label_names(task).await?;
+    let Labels {
+        paused, processing, ..
+    } = &deps.config.labels;
+    let mut ours = earlier.iter().chain([paused, processing]);
+    let is_ours = ours.any(|name| has_label(&item.labels, name));
     Ok((!is_ours).then(|| format!("the label `{request}` was removed")))
 }
 

@@ -22,7 +22,7 @@ async fn a_pause_file_keeps_workers_from_taking_tasks_until_it_is_removed(mut ri
     let number = rig.produce_issue().await;
     rig.consume().await;
     assert_eq!(rig.tasks().await[0].state, TaskState::Queued);
-    let why = rig.why(&format!("{DEMO}#{number}"), 0);
+    let why = rig.why(&format!("{DEMO}#{}", rig.shown(number)), 0);
     assert!(codes(&why).contains(&"pause_file"), "{why:#}");
     // Whatever else it finds on this machine.
     let doctor = std::process::Command::new(binary("agentmine"))

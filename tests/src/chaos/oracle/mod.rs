@@ -173,7 +173,7 @@ pub(super) async fn judge(
             outcome.findings.push(Finding::new(Broken::Lost, lost));
         }
         for task in &of_issue {
-            judge_end(task, &sessions, acts, outcome);
+            judge_end(fleet, task, &sessions, acts, outcome);
             judge_writes(fleet, task, outcome);
         }
         if let Some(newest) = of_issue.first() {
@@ -211,6 +211,7 @@ pub(super) async fn judge(
 
 /// Whether the task ended as people wanted.
 fn judge_end(
+    fleet: &Fleet,
     task: &Task,
     sessions: &[agentmine_domain::Session],
     acts: &[Act],
@@ -241,7 +242,8 @@ fn judge_end(
             }
         }
         state => {
-            let lost = format!("task {} is {state:?}: {reason}", task.number);
+            let labels = label_history(fleet, fleet.number(task));
+            let lost = format!("task {} is {state:?}: {reason}{labels}", task.number);
             outcome.findings.push(Finding::new(Broken::Lost, lost));
         }
     }
