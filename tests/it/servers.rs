@@ -6,7 +6,7 @@ use agentmine_domain::{ItemRef, Task, TaskState};
 use agentmine_tests::forge::{DEMO, Fault, Forge, HUMAN, Hook, write_demo};
 use serde_json::json;
 
-use crate::rig::{REQUEST, Rig, assert_done, solves_demo};
+use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, solves_demo};
 use crate::webhooks::{of_github, post, producer};
 
 const SECRET: &str = "canary of the first";
@@ -117,6 +117,10 @@ async fn a_webhook_is_followed_on_its_server_alone(mut rig: Rig, kind: &str, for
         let lists = requests.iter().filter(|it| it.target.contains("/issues?"));
         lists.count()
     };
+    let is_scanned = |forge: &Forge| lists(forge) > 0;
+    rig.forge
+        .wait_until("the first scan", PATIENCE, is_scanned)
+        .await;
     let before = lists(&rig.forge);
     let body = json!({
         "repository": { "id": 1, "full_name": DEMO },

@@ -138,7 +138,8 @@ impl World for OnGitLab {
     }
 
     fn close_pull(&self, number: u64) {
-        self.forge.close(PROJECT, number);
+        let pull = self.forge.merge_request(PROJECT, number);
+        self.forge.close(PROJECT, pull);
     }
 
     fn branch(&self, name: &str) {
