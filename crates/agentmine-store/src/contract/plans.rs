@@ -116,7 +116,7 @@ async fn what_a_worker_says_of_its_task_reads_no_list_of_waiting_tasks(world: Wo
 
 /// No statement that a fact executed has to read a whole table that grows: an index leads to what it needs.
 ///
-/// The tables of a test are small, so Postgres is told to prefer any index, and may then read a whole small index where a
+/// The tables of a test are small, so Postgres is set to prefer any index, and may then read a whole small index where a
 /// large one is searched. `SQLite`, which executes the same statements, does not look at the sizes.
 pub(super) async fn no_statement_reads_all(database: &Database) {
     let statements = trace::take_all();
