@@ -214,8 +214,8 @@ pub(crate) async fn stop(deps: &ProducerDeps, task: TaskId, reason: &str) -> Res
 
 /// Why nobody wants the work on the item of a waiting task any more.
 ///
-/// A task that was paused while it waited, and continues, has the label of its pause until its turn comes, or, where the pause
-/// was shown late, that of one which is worked on: AgentMine removed that of the request, and nobody else.
+/// A task that was paused while it waited keeps the label of the pause after it is resumed, until its turn comes. If the pause
+/// was shown late, it has the label of a task at work instead. In both cases AgentMine removed the request label, not a person.
 pub(crate) async fn withdrawn(
     deps: &ProducerDeps,
     tracker: &dyn Tracker,
@@ -230,7 +230,7 @@ pub(crate) async fn withdrawn(
     if asked_by == AskedBy::Other || !tracker.requests_by_label() || is_labelled {
         return Ok(None);
     }
-    // A label that was set and not recorded has the configured name, others may have had another one.
+    // Labels may be renamed in the configuration, and one may have been set without being recorded.
     let earlier = deps.store.label_names(task).await?;
     let Labels {
         paused, processing, ..

@@ -515,8 +515,8 @@ async fn a_waiting_task_ends_when_its_label_is_removed_or_its_item_closed() {
     }
 }
 
-/// The label of the pause stays on its item until its turn comes, and it is no person who removed that of the request. Who
-/// removes the label of the pause then wants the work no more.
+/// After it is resumed, its item has the pause's label until its turn comes. That is not a withdrawal, since AgentMine removed
+/// the request label; a person who removes the pause's label withdraws the request.
 async fn a_waiting_task_that_was_paused_and_continues_is_worked_on(gitlab: bool) {
     const PAUSED: &str = "coding agent paused";
     let mut rig = limited(gitlab).await;

@@ -105,8 +105,8 @@ impl Stat {
             process: Process { pid, started },
             dead: matches!(*fields.first()?, "Z" | "X" | "x"),
             environment: match flags & KERNEL_THREAD {
-                // While the kernel sets up a program, its environment looks empty, or ends too early. Where the code
-                // ends is written after it.
+                // While the kernel sets up a program (`create_elf_tables` in `fs/binfmt_elf.c`), its environment looks
+                // empty, or ends too early. The end of its code is written afterwards.
                 0 => address(24).and_then(|_| address(47).zip(address(48))),
                 _ => Some((0, 0)),
             },

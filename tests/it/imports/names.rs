@@ -108,7 +108,7 @@ impl<'a> Names<'a> {
             module: place.children.get(name).copied(),
             files: BTreeSet::new(),
         };
-        // `use inspect::inspect` looks for the module of the same name meanwhile.
+        // For `use inspect::inspect` the name is looked up twice: as the item, and as the module that has it.
         if !self.asked.insert((module, name.to_owned())) {
             return named;
         }

@@ -1,5 +1,5 @@
 //! What a fleet executes for each task, among all that it has recorded in a year: the time of a statement must not
-//! grow with the tasks that are over, nor with those that wait.
+//! grow with the tasks that are over, nor with those that wait. And no statement of any fact may need a whole table.
 
 use super::*;
 

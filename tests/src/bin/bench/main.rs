@@ -89,7 +89,7 @@ enum Bench {
         #[command(flatten)]
         on: On,
         #[command(flatten)]
-        of: start::Of,
+        setup: start::Setup,
     },
     /// From the model's last reply to the facts, without the checks, compared with create, start and `git clone` alone
     Verify {
@@ -296,7 +296,7 @@ async fn measure(bench: Bench) -> anyhow::Result<()> {
             ..
         } => step::count(on.backend, project, &files, steps).await,
         Bench::Command { on, rounds } => command::run(on.backend, rounds).await,
-        Bench::Start { on, of } => start::run(on.backend, &of).await,
+        Bench::Start { on, setup } => start::run(on.backend, &setup).await,
         Bench::Verify {
             on,
             rounds,

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What is started.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Of {
+pub(crate) struct Setup {
     /// Number of tasks
     #[arg(long, default_value_t = 10)]
     rounds: u32,
@@ -56,15 +56,15 @@ pub(crate) struct Of {
     mirrors: bool,
 }
 
-pub(crate) async fn run(backend: Backend, of: &Of) -> anyhow::Result<()> {
-    let &Of {
+pub(crate) async fn run(backend: Backend, setup: &Setup) -> anyhow::Result<()> {
+    let &Setup {
         rounds,
         files,
         bytes,
         line,
         warm,
         mirrors,
-    } = of;
+    } = setup;
     let mut fleet = match files {
         0 => Fleet::new(None).await?,
         files => Fleet::with(None, move |folder| write_files_of(folder, files, bytes)).await?,
