@@ -1,5 +1,5 @@
 //! GitLab over REST, from 16.7 and without paid features: wire types and endpoints over `crate::forge`. GraphQL only saves
-//! requests ([`marks`]).
+//! requests (`marks`).
 //!
 //! Guaranteed: a write is either idempotent or looked up before it is sent again, and is sent only while its
 //! permit holds; no text of AgentMine runs as a quick action; confidential issues and internal notes are not read, since
