@@ -9,11 +9,12 @@ async fn no_ratio_to_a_floor_got_worse_by_half() {
     passes(&["short"]).await;
 }
 
-/// Few repositories, and no wait before answers.
+/// Few repositories, no wait before answers, and little time in which nothing changes.
 #[tokio::test]
 async fn scans_of_many_repositories_meet_their_goals() {
     let size = ["--repositories", "60", "--items", "240", "--changes", "5"];
-    let args = [&["scan"][..], &size, &["--wait", "0", "--check"]];
+    let short = ["--wait", "0", "--idle", "10", "--check"];
+    let args = [&["scan"][..], &size, &short];
     passes(&args.concat()).await;
 }
 

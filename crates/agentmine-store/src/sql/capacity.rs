@@ -206,7 +206,7 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
         self.execute(
             "hold_task",
             "UPDATE tasks SET waits_for = $2, look_at = CASE WHEN $2 <> '' THEN {now} + $3{ms} END
-             WHERE id = $1 AND state = 'queued' AND waits_for IS NOT NULL",
+             WHERE id = $1 AND {state} = 'queued' AND waits_for IS NOT NULL",
             args![task, reason, time],
         )
         .await
@@ -217,7 +217,7 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
         self.execute(
             "prioritize",
             "UPDATE tasks SET priority = $2
-             WHERE id = $1 AND state = 'queued' AND waits_for IS NOT NULL",
+             WHERE id = $1 AND {state} = 'queued' AND waits_for IS NOT NULL",
             args![task, priority_number(priority)],
         )
         .await
@@ -296,7 +296,7 @@ async fn ends_its_wait<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool,
     let rows = tx
         .execute(
             "UPDATE tasks SET waits_for = NULL, look_at = NULL, admitted_at = {now}, updated_at = {now}
-             WHERE id = $1 AND state = 'queued' AND waits_for IS NOT NULL",
+             WHERE id = $1 AND {state} = 'queued' AND waits_for IS NOT NULL",
             args![task],
         )
         .await?;

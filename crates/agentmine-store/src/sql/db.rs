@@ -29,6 +29,9 @@ pub(crate) trait Dialect: Database {
     const EPOCH: &'static str;
     /// `{ms}`: makes an interval of the milliseconds in front of it.
     const MS: &'static str;
+    /// `{state}`: the state of a row of `tasks` that the statement finds by its id, so that no index of tasks in a
+    /// state is searched for it.
+    const STATE: &'static str;
     /// `{millis(}` and `{)millis}`: make whole milliseconds of the time or interval between them.
     const MILLIS: (&'static str, &'static str);
     /// `{lock}`: locks the selected rows for a change.
@@ -295,6 +298,7 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
         ("{clock}", D::CLOCK),
         ("{epoch}", D::EPOCH),
         ("{ms}", D::MS),
+        ("{state}", D::STATE),
         ("{millis(}", D::MILLIS.0),
         ("{)millis}", D::MILLIS.1),
         ("{lock}", D::LOCK),
@@ -312,7 +316,7 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
 /// The fence: the lease's task is $1, its epoch is $2 and its nonce is $3.
 fn held() -> &'static str {
     match Guard::Fence.is_off() {
-        false => "id = $1 AND epoch = $2 AND nonce = $3 AND state = 'leased'",
+        false => "id = $1 AND epoch = $2 AND nonce = $3 AND {state} = 'leased'",
         true => "id = $1 AND epoch >= $2 AND (nonce = $3 OR true)",
     }
 }

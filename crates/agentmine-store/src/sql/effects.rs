@@ -43,7 +43,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                     "INSERT INTO effects (task, kind, key, epoch, begun_at)
                      SELECT id, $3, $4, $5, {now} FROM tasks
                      WHERE id = $1 AND ($2 IS NULL
-                                      OR (epoch = $2 AND nonce = $6 AND state = 'leased'
+                                      OR (epoch = $2 AND nonce = $6 AND {state} = 'leased'
                                           AND lease_until > {clock})){lock shared}
                      ON CONFLICT DO NOTHING",
                     args,
@@ -57,7 +57,7 @@ impl<D: Dialect> EffectStore for SqlStore<D> {
                 .scalar(
                     "SELECT e.result FROM tasks t JOIN effects e ON e.task = t.id
                      WHERE t.id = $1 AND ($2 IS NULL
-                                      OR (t.epoch = $2 AND t.nonce = $6 AND t.state = 'leased'
+                                      OR (t.epoch = $2 AND t.nonce = $6 AND {state} = 'leased'
                                           AND t.lease_until > {clock}))
                        AND e.kind = $3 AND e.key = $4 AND e.epoch = $5",
                     args,

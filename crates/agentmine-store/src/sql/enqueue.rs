@@ -45,7 +45,7 @@ impl<D: Dialect> EnqueueStore for SqlStore<D> {
                 .execute(
                     "UPDATE tasks SET state = 'queued', reason = NULL, answered_trigger = $2,
                          updated_at = {now}
-                     WHERE id = $1 AND state IN ('queued', 'paused') AND trigger_event <> $2
+                     WHERE id = $1 AND {state} IN ('queued', 'paused') AND trigger_event <> $2
                        AND answered_trigger IS DISTINCT FROM $2
                        AND updated_at <= {epoch} + $3{ms}",
                     args![task, trigger, scan.millis],

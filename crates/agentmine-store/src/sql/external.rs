@@ -101,7 +101,7 @@ impl<D: Dialect> ExternalStore for SqlStore<D> {
             if ended > 0 {
                 tx.execute(
                     "UPDATE tasks SET state = 'queued', updated_at = {now}
-                     WHERE state = 'paused' AND origin = 'person'
+                     WHERE {state} = 'paused' AND origin = 'person'
                        AND id = (SELECT task FROM sessions WHERE id = $1)",
                     args![session],
                 )
@@ -203,7 +203,7 @@ async fn finish<D: Dialect>(
     .await?;
     tx.execute(
         "UPDATE tasks SET state = $2, reason = $3, updated_at = {now}
-         WHERE id = $1 AND state = 'paused' AND origin = 'person'",
+         WHERE id = $1 AND {state} = 'paused' AND origin = 'person'",
         args![row.id, row_state(end.task_status()), reason.as_deref()],
     )
     .await?;

@@ -143,7 +143,7 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
                 connection
                     .execute(
                         "INSERT INTO replies (task, followed_until)
-                         SELECT id, {now} + $3{ms} FROM tasks WHERE id = $1 AND epoch = $2 AND state = 'leased'
+                         SELECT id, {now} + $3{ms} FROM tasks WHERE id = $1 AND epoch = $2 AND {state} = 'leased'
                          ON CONFLICT (task) DO UPDATE SET followed_until = excluded.followed_until",
                         args![session.task, session.epoch, FOLLOWING],
                     )

@@ -174,8 +174,8 @@ macro_rules! claim {
                  takeover = false, updated_at = {now}, lease_since = {clock},
                  lease_until = {clock} + $4{ms}
              WHERE id = $1 AND request IS NULL AND attempt < $5 + {one more}
-               AND (state = 'queued'
-                    OR (state = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
+               AND ({state} = 'queued'
+                    OR ({state} = 'leased' AND $6 > 0 AND lease_until <= {clock} AND nonce <> $3))
                AND ",
             $workable,
             " RETURNING {columns}"
@@ -311,7 +311,7 @@ async fn own_claim<D: Dialect>(
 ) -> Result<Option<Claim>, Failure> {
     let row: Option<TaskRow> = tx
         .row(
-            "SELECT {columns} FROM tasks WHERE id = $1 AND nonce = $2 AND state = 'leased'",
+            "SELECT {columns} FROM tasks WHERE id = $1 AND nonce = $2 AND {state} = 'leased'",
             args![task, nonce],
         )
         .await?;
@@ -356,8 +356,8 @@ async fn settle_unclaimable<D: Dialect>(
         .scalar(
             "SELECT 1 FROM tasks
              WHERE id = $1
-               AND ((state = 'queued' AND attempt >= $2 + {one more})
-                    OR (state = 'leased' AND $3 > 0 AND lease_until <= {clock}
+               AND (({state} = 'queued' AND attempt >= $2 + {one more})
+                    OR ({state} = 'leased' AND $3 > 0 AND lease_until <= {clock}
                         AND (request IS NOT NULL OR attempt >= $2 + {one more}))){lock}",
             args![task, max_attempts, expired],
         )

@@ -98,7 +98,7 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
     async fn lease_ran_out_at(&self, task: TaskId) -> Result<Option<DateTime<Utc>>, StoreError> {
         self.run("lease_ran_out_at", || async {
             let ran_out = "SELECT {millis(}lease_until - {epoch}{)millis} FROM tasks
-                           WHERE id = $1 AND state = 'leased' AND lease_until <= {now}";
+                           WHERE id = $1 AND {state} = 'leased' AND lease_until <= {now}";
             time(&mut self.connection().await?, ran_out, task).await
         })
         .await
@@ -217,7 +217,7 @@ pub(super) async fn wake_waiting<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Re
     for IdRow { id } in concerned {
         tx.execute(
             "INSERT INTO outbox (task, due_at)
-             SELECT id, {now} FROM tasks WHERE id = $1 AND state = 'queued' AND {of fleet}
+             SELECT id, {now} FROM tasks WHERE id = $1 AND {state} = 'queued' AND {of fleet}
                AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL)",
             args![TaskId::from(id)],
         )

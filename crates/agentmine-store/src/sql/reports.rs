@@ -88,8 +88,8 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             let taken: Option<TaskRow> = db
                 .row(
                     "UPDATE tasks SET report_until = {clock} + $5{ms}, report_nonce = $4
-                     WHERE id = $1 AND state = $2 AND epoch = $3
-                       AND state IN ('done', 'failed', 'stopped', 'paused')
+                     WHERE id = $1 AND {state} = $2 AND epoch = $3
+                       AND {state} IN ('done', 'failed', 'stopped', 'paused')
                        AND (report_until IS NULL OR report_until <= {clock} OR report_nonce = $4)
                      RETURNING {columns}",
                     args![task.id, task.state.as_str(), task.epoch, nonce, hold],
@@ -112,7 +112,7 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                 .row(
                     "UPDATE tasks SET state = 'done', pull_request_url = $2, reason = $3, updated_at = {now},
                          end_reported = false
-                     WHERE id = $1 AND (state = 'failed' OR (state = 'done' AND pull_request_url = $2))
+                     WHERE id = $1 AND ({state} = 'failed' OR ({state} = 'done' AND pull_request_url = $2))
                      RETURNING {columns}",
                     args![task, url, reason],
                 )
@@ -140,7 +140,7 @@ pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Fail
         // Compared again: the result of a failed task may have been found meanwhile.
         tx.execute(
             "UPDATE tasks AS t SET end_reported = true
-             WHERE id = $1 AND state IN ('done', 'failed', 'stopped')
+             WHERE id = $1 AND {state} IN ('done', 'failed', 'stopped')
                AND EXISTS (SELECT 1 FROM effects e
                            WHERE {label of t} AND e.done_at IS NOT NULL)",
             args![TaskId::try_from(row)?],

@@ -115,7 +115,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
             .execute(
                 "fail_queued",
                 "UPDATE tasks SET state = 'failed', reason = $2, updated_at = {now}
-                 WHERE id = $1 AND state = 'queued' AND {one more} = 0",
+                 WHERE id = $1 AND {state} = 'queued' AND {one more} = 0",
                 args![task, reason],
             )
             .await?;

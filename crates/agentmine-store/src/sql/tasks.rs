@@ -25,7 +25,7 @@ const STOP: &str = "UPDATE tasks SET
          reason = CASE state WHEN 'leased' THEN reason ELSE $2 END,
          state = CASE state WHEN 'leased' THEN 'leased' ELSE 'stopped' END,
          updated_at = {now}
-     WHERE id = $1 AND state IN ('queued', 'leased', 'paused')";
+     WHERE id = $1 AND {state} IN ('queued', 'leased', 'paused')";
 /// Task, reason. An earlier stop request stays: it is the stronger one.
 const PAUSE: &str = "UPDATE tasks SET
          request = CASE state WHEN 'leased' THEN COALESCE(request, 'pause') END,
@@ -34,7 +34,7 @@ const PAUSE: &str = "UPDATE tasks SET
          reason = CASE state WHEN 'queued' THEN $2 ELSE reason END,
          state = CASE state WHEN 'leased' THEN 'leased' ELSE 'paused' END,
          updated_at = {now}
-     WHERE id = $1 AND state IN ('queued', 'leased', 'paused')";
+     WHERE id = $1 AND {state} IN ('queued', 'leased', 'paused')";
 
 #[async_trait]
 impl<D: Dialect> TaskStore for SqlStore<D> {
@@ -260,7 +260,7 @@ async fn resume<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failur
     let rows = tx
         .execute(
             "UPDATE tasks SET state = 'queued', reason = NULL, updated_at = {now}
-             WHERE id = $1 AND state = 'paused'",
+             WHERE id = $1 AND {state} = 'paused'",
             args![task],
         )
         .await?;
@@ -275,7 +275,7 @@ async fn resume<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failur
 async fn skip_delay<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failure> {
     let waits: Option<i32> = tx
         .scalar(
-            "SELECT 1 FROM tasks t WHERE id = $1 AND state = 'queued'
+            "SELECT 1 FROM tasks t WHERE id = $1 AND {state} = 'queued'
                AND EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.sent_at IS NULL
                              AND o.due_at > {now}){lock}",
             args![task],

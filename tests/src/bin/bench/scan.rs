@@ -55,6 +55,9 @@ pub(crate) struct Size {
     /// Items that are labelled again before the last scan
     #[arg(long, default_value_t = 10)]
     changes: u64,
+    /// Seconds in which nothing changes; from 60 on the checks of each pull request are looked at twice
+    #[arg(long, default_value_t = 90)]
+    idle: u64,
     /// Fail if a goal is missed
     #[arg(long)]
     check: bool,

@@ -31,6 +31,8 @@ impl Dialect for Sqlite {
     const CLOCK: &'static str = Self::NOW;
     const EPOCH: &'static str = "0";
     const MS: &'static str = "";
+    // An index that holds a row by its id is always preferred.
+    const STATE: &'static str = "state";
     const MILLIS: (&'static str, &'static str) = ("(", ")");
     // The write lock is the lock.
     const LOCK: &'static str = "";

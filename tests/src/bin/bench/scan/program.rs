@@ -27,8 +27,6 @@ use crate::memory::{Memory, amqp_url, delete_queues, end, memory_of, mib, servic
 
 /// Seconds between two scans.
 const INTERVAL: u64 = 2;
-/// How long nothing changes: some scans, and a second look at the checks of each pull request.
-const IDLE: Duration = Duration::from_secs(90);
 const PATIENCE: Duration = Duration::from_secs(1800);
 /// The tasks whose pull requests are open are over, and none is announced.
 const OVER: &str = "UPDATE tasks SET state = 'done', end_reported = true; DELETE FROM outbox";
@@ -64,10 +62,11 @@ async fn measure_on(kind: Kind, size: Size, database: &Database, goals: &mut Goa
     producer.until(size.items).await?;
     producer.print(&forge, "until all are found")?;
     let began = Instant::now();
-    while began.elapsed() < IDLE {
+    while began.elapsed() < Duration::from_secs(size.idle) {
         producer.scan().await?;
     }
-    producer.print(&forge, "a minute and a half in which nothing changes")?;
+    let idle = format!("{} seconds in which nothing changes", size.idle);
+    producer.print(&forge, &idle)?;
     change(&forge, size);
     producer.until(size.items + size.changes).await?;
     let memory = producer.print(&forge, &format!("{} changes", size.changes))?;
