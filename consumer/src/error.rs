@@ -152,6 +152,24 @@ impl SessionError {
         )
     }
 
+    /// Whether a process of the worker may have ended by a signal: one of a sandbox, or git.
+    pub(crate) fn may_be_of_a_lost_process(&self) -> bool {
+        matches!(
+            self,
+            Self::SandboxGone(_)
+                | Self::Freeze(_)
+                | Self::BareRepo(_)
+                | Self::Facts(FactsError::Git(_) | FactsError::Network(_))
+                | Self::Workspace(
+                    WorkspaceError::Start(_)
+                        | WorkspaceError::Command(_)
+                        | WorkspaceError::Git { .. }
+                        | WorkspaceError::HostAway { .. }
+                        | WorkspaceError::Clone { .. }
+                )
+        )
+    }
+
     /// Whose fault it is, and until when.
     pub(crate) fn blame(&self) -> Blame {
         match self {

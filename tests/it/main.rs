@@ -44,6 +44,7 @@ mod graphql;
 mod image_contents;
 mod images;
 mod imports;
+mod interrupted;
 mod item_faults;
 mod kubernetes;
 mod limited_writes;

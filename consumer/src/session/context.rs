@@ -15,6 +15,8 @@ use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::deps::ConsumerDeps;
 use super::gate::ProgressGate;
@@ -31,6 +33,8 @@ use crate::record::secret::operator_secrets;
 
 /// How long a session waits for the removal of one of its sandboxes.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(90);
+/// How late the worker may notice the signal that has ended its processes.
+const NOTICED: Duration = Duration::from_millis(500);
 
 /// State shared by all stages of one session.
 pub(crate) struct SessionContext {
@@ -48,6 +52,7 @@ pub(crate) struct SessionContext {
     /// Whether the progress comment may be edited.
     pub(crate) progress: ProgressGate,
     removals: Mutex<JoinSet<Removal>>,
+    draining: CancellationToken,
 }
 
 /// A sandbox's name, and whether it was removed.
@@ -102,6 +107,7 @@ impl SessionContext {
             mirrors,
             progress: ProgressGate::default(),
             removals: Mutex::default(),
+            draining: stop.draining(),
         }
     }
 
@@ -224,6 +230,12 @@ impl SessionContext {
         }
     }
 
+    /// Whether the worker was told to stop, perhaps by a signal that its processes received too.
+    pub(crate) async fn drains(&self) -> bool {
+        let told = timeout(NOTICED, self.draining.cancelled());
+        told.await.is_ok()
+    }
+
     /// Removes all sandboxes of the session.
     pub(crate) async fn remove_sandboxes(&self) {
         for sandbox in self.freezer.take_all().await {
@@ -266,7 +278,7 @@ fn mirrors(config: &MirrorsConfig) -> Option<Mirrors> {
 async fn in_time(
     removing: impl Future<Output = Result<(), SandboxError>>,
 ) -> Result<(), SandboxError> {
-    match tokio::time::timeout(REMOVAL_LIMIT, removing).await {
+    match timeout(REMOVAL_LIMIT, removing).await {
         Ok(removed) => removed,
         Err(_) => {
             let limit = REMOVAL_LIMIT.as_secs();

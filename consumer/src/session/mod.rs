@@ -140,6 +140,10 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
     if let SessionError::Interrupted(Interrupt::Stopped(_) | Interrupt::Paused(_)) = error {
         return requested(ctx, error).await;
     }
+    // Who stops a service or a terminal's command signals all of its processes, and without them no stage goes on.
+    if error.may_be_of_a_lost_process() && ctx.drains().await {
+        return Interrupt::Draining.into();
+    }
     let (tracker, item) = (ctx.effects.tracker(), &ctx.task.item);
     // The look at the item has the tracker ask for the repository again.
     if error.is_not_found()

@@ -58,14 +58,17 @@ impl Errand {
 
 impl Limits {
     /// A command that sets the limits and becomes git, with the arguments that the caller adds. Its children inherit
-    /// them. A host that runs out of memory kills it before the worker.
+    /// them. A host that runs out of memory kills it before the worker. It has a process group of its own, so that Ctrl-C in
+    /// a terminal ends the worker alone, which decides what becomes of git.
     ///
     /// Without git or a launcher, the error is that of a program that is not there.
     pub(crate) fn git(self) -> Command {
-        match Launcher::of_this_process() {
+        let mut git = match Launcher::of_this_process() {
             Ok(launcher) => self.git_by(launcher),
             Err(_) => Command::new("/nonexistent/agentmine-launcher"),
-        }
+        };
+        git.process_group(0);
+        git
     }
 
     fn git_by(self, launcher: &Launcher) -> Command {
@@ -158,6 +161,21 @@ mod tests {
             .unwrap();
         assert_eq!(output.stdout, b"'\n\" $0|");
         assert_eq!(output.status.code(), Some(7));
+    }
+
+    #[test]
+    fn a_terminals_ctrl_c_does_not_reach_git() {
+        let home = GitHome::new().unwrap();
+        let mut git = home.git(Errand::Trusted);
+        git.args(["hash-object", "--stdin"]);
+        git.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = git.spawn().unwrap();
+        let pid = child.id().cast_signed();
+        // SAFETY: takes a plain integer.
+        let group = unsafe { libc::getpgid(pid) };
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(group, pid);
     }
 
     #[test]

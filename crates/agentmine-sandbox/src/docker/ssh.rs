@@ -111,6 +111,8 @@ impl SshRoute {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // Ctrl-C in a terminal ends the worker, which still removes its containers.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn();
         let mut child = started.map_err(|err| match err.kind() {

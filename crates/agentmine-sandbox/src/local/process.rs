@@ -74,7 +74,8 @@ pub(crate) fn continue_tree(process: Process) {
 }
 
 /// Starts a process from a thread that lives as long as the worker, since bubblewrap's `--die-with-parent`
-/// acts when that thread ends.
+/// acts when that thread ends. It has a process group of its own: Ctrl-C in a terminal ends the worker, which then removes
+/// its sandboxes.
 pub(crate) async fn spawn(command: std::process::Command) -> Result<Child, SandboxError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let failed = |err: &dyn std::fmt::Display| SandboxError::Refused(format!("{program}: {err}"));
@@ -83,6 +84,7 @@ pub(crate) async fn spawn(command: std::process::Command) -> Result<Child, Sandb
     run_on_spawner_thread(move || {
         let _entered = runtime.enter();
         let mut command = tokio::process::Command::from(command);
+        command.process_group(0);
         // If the caller is gone, dropping the child kills it.
         let _ = reply.send(command.kill_on_drop(true).spawn());
     })
