@@ -2,11 +2,11 @@
 
 use std::slice::from_ref;
 
-use agentmine_domain::{ItemRef, TaskLabel};
+use agentmine_domain::{ItemRef, Task, TaskLabel, TaskState};
 use agentmine_runtime::config::Labels;
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::Store;
-use agentmine_trackers::Tracker;
+use agentmine_trackers::{LabelRequest, Tracker};
 
 use crate::EffectError;
 use crate::effects::FRESH;
@@ -25,11 +25,11 @@ impl ItemLabels<'_> {
     /// Returns errors of the tracker.
     pub(crate) async fn change(
         &self,
-        add: TaskLabel,
+        add: Option<TaskLabel>,
         remove: &[String],
         permit: &Permit,
     ) -> Result<(), EffectError> {
-        let add = from_ref(name(add, self.labels));
+        let add = self.names(add);
         self.tracker
             .set_labels(self.item, add, remove, permit)
             .await?;
@@ -46,11 +46,11 @@ impl ItemLabels<'_> {
         by: TaskLabel,
         permit: &Permit,
     ) -> Result<(), EffectError> {
-        let remove = from_ref(name(shown, self.labels));
-        self.change(by, remove, permit).await
+        self.change(Some(by), self.names(Some(shown)), permit).await
     }
 
-    /// Replaces this label by that of the item's latest task, if it is another one.
+    /// Replaces this label by that of the item's latest task, if it is another one. A task that waits for its turn has none:
+    /// the label of its request shows it, besides that of its own pause or of the end of an earlier task.
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
@@ -59,19 +59,40 @@ impl ItemLabels<'_> {
         store: &dyn Store,
         label: TaskLabel,
     ) -> Result<(), EffectError> {
-        let mut shown = label;
+        let mut shown = Some(label);
         while let Some(latest) = store.latest_task(self.item).await? {
-            let now = TaskLabel::of(latest.state);
+            let now = match waits(&latest) {
+                false => Some(TaskLabel::of(latest.state)),
+                true if shown == Some(TaskLabel::Processing) && self.is_requested().await? => None,
+                true => break,
+            };
             if now == shown {
                 break;
             }
             // The permit of the report may have lapsed; this write goes by what was just read.
             let permit = Permit::of(BootInstant::now(), FRESH);
-            self.replace(shown, now, &permit).await?;
+            self.change(now, self.names(shown), &permit).await?;
             shown = now;
         }
         Ok(())
     }
+
+    /// Whether the item has the label of a request. Without that and any other label of the fleet it would seem that a person
+    /// has withdrawn the request.
+    async fn is_requested(&self) -> Result<bool, EffectError> {
+        let request = &self.labels.request;
+        let found = self.tracker.label_request(self.item, request).await?;
+        Ok(found != LabelRequest::Absent)
+    }
+
+    fn names(&self, label: Option<TaskLabel>) -> &[String] {
+        label.map_or(&[], |label| from_ref(name(label, self.labels)))
+    }
+}
+
+/// Whether a task waits for its turn. Nobody works on it, and it keeps the label of its request.
+pub(crate) fn waits(task: &Task) -> bool {
+    task.state == TaskState::Queued && task.card.waits_for.is_some()
 }
 
 /// The name of a label on the tracker.

@@ -6,7 +6,7 @@ use agentmine_store::EffectState;
 use agentmine_trackers::{LabelRequest, TrackerError};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use crate::item_labels::{ItemLabels, name};
+use crate::item_labels::{ItemLabels, name, waits};
 use crate::{EffectError, Effects};
 
 /// Whether a task is still at rest whose label was set.
@@ -58,8 +58,8 @@ impl Effects {
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn label_queued(&self) -> Result<(), EffectError> {
-        let waits = self.task.card.waits_for.is_some();
-        if self.task.state != TaskState::Queued || self.task.epoch.0 != 0 || waits {
+        let task = &self.task;
+        if task.state != TaskState::Queued || task.epoch.0 != 0 || waits(task) {
             return Ok(());
         }
         let key = EffectKey::label(TaskLabel::Processing, self.task.epoch);
@@ -93,7 +93,7 @@ impl Effects {
             self.give_way(TaskLabel::Processing).await?;
             return Ok(Queued::NoLonger);
         };
-        if now.card.waits_for.is_some() {
+        if waits(&now) {
             return Ok(Queued::Waits);
         }
         self.set(TaskLabel::Processing).await?;
@@ -162,7 +162,7 @@ impl Effects {
             .cloned()
             .collect();
         self.item_labels()
-            .change(label, &remove, &self.permit)
+            .change(Some(label), &remove, &self.permit)
             .await
     }
 }
