@@ -208,12 +208,13 @@ impl Effects {
             Some(EffectState::Fresh | EffectState::Unsure) => None,
             Some(EffectState::Done(result)) => Some(opened(&key, result)?),
         };
-        let missing = match (self.announced_text(head).await?, &record) {
-            // What was announced for another commit was perhaps never written.
-            (Some(text), Some(record)) if text.commit != record.commit => record.missing.clone(),
-            (Some(text), _) => text.missing,
-            // Of an earlier version.
-            (None, record) => record.as_ref().and_then(|record| record.missing.clone()),
+        let missing = match &record {
+            // What was announced after that was perhaps never written.
+            Some(record) => record.missing.clone(),
+            None => {
+                let text = self.announced_text(head).await?;
+                text.and_then(|text| text.missing)
+            }
         };
         if self.task.item.kind == ItemKind::PullRequest {
             // The result was on its branch before the effect began.
