@@ -1,13 +1,13 @@
-//! Many paused tasks: a pass of the producer looks at some of them, the next one at those after them, and scans do not wait
-//! for any of it.
+//! Many tasks whose items a producer looks at: a pass looks at some of them, the next one at those after them, and scans do not
+//! wait for any of it.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::{EndState, NewTask, Priority, Task, TaskState, pause_label_reason};
 use agentmine_tests::forge::{DEMO, Fault, Forge};
 
-use crate::rig::{PATIENCE, Rig, solves_demo};
+use crate::rig::{PATIENCE, Rig, on_both_forges, solves_demo};
 
 const MANY: usize = 450;
 /// So many items one pass looks at, and so many of them at once.
@@ -105,3 +105,29 @@ async fn each_of_many_paused_tasks_is_looked_at_in_turn_and_scans_do_not_wait() 
     let (status, log) = producer.end().await;
     assert!(status.success(), "{log}");
 }
+
+/// As many items as are looked at at once.
+async fn hanging_looks_do_not_delay_a_scan(rig: Rig) {
+    let numbers: Vec<u64> = (0..AT_ONCE).map(|_| rig.label_issue()).collect();
+    rig.produce().await;
+    assert_eq!(rig.tasks().await.len(), AT_ONCE);
+    for number in numbers {
+        let shown = rig.shown(number);
+        let read = Fault::on("GET", &format!("/issues/{shown}$"));
+        rig.forge.inject(read.delay(Duration::from_secs(600)));
+    }
+    let producer = rig.spawn("producer", &[]);
+    // No request ends any more that could be awaited.
+    rig.wait("all looks to hang", |_| rig.forge.faults_left() == 0)
+        .await;
+    let begun = Instant::now();
+    rig.label_issue();
+    rig.wait("a scan to find the issue", |tasks| tasks.len() > AT_ONCE)
+        .await;
+    // A request without an answer is given up after 30 s.
+    let after = begun.elapsed();
+    assert!(after < Duration::from_secs(20), "{after:?}");
+    producer.kill_nine();
+}
+
+on_both_forges! { solves_demo() => hanging_looks_do_not_delay_a_scan }

@@ -25,6 +25,8 @@ pub(crate) struct RequestLimits {
     pub(crate) max_wait: Duration,
     /// One request and its reply.
     pub(crate) timeout: Duration,
+    /// How long a request without a reply keeps another one waiting.
+    pub(crate) turn: Duration,
     /// Bytes of one reply.
     pub(crate) max_body: usize,
 }
@@ -36,6 +38,7 @@ impl Default for RequestLimits {
             pause: Duration::from_millis(500),
             max_wait: Duration::from_secs(75),
             timeout: Duration::from_secs(30),
+            turn: Duration::from_secs(3),
             max_body: 16 << 20,
         }
     }

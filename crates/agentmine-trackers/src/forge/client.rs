@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -26,6 +27,9 @@ use crate::error::TrackerError;
 
 /// Requests at the same time. GitHub takes a hundred, and asks for few.
 const CONCURRENCY: usize = 8;
+/// Requests beside those, each without a reply for longer than its turn: what hangs keeps nothing else from the server. It is
+/// more than all looks at items of one process that are made at once.
+const SLOW: usize = 32;
 /// Pages of one list. A forge whose pages have no end is not followed for ever.
 const MAX_PAGES: usize = 200;
 
@@ -43,6 +47,7 @@ pub(crate) struct Client {
     remaining: Remaining,
     cache: Cache,
     permits: Semaphore,
+    slow: Semaphore,
 }
 
 /// What became of a call that must not happen twice.
@@ -75,6 +80,7 @@ impl Client {
             remaining: Remaining::default(),
             cache: Cache::default(),
             permits: Semaphore::new(CONCURRENCY),
+            slow: Semaphore::new(SLOW),
         })
     }
 
@@ -138,10 +144,7 @@ impl Client {
             while let Some(until) = self.gates.closed(holder, bucket, Utc::now()) {
                 attempts.wait_until(until).await?;
             }
-            let outcome = match self.permits.acquire().await {
-                Ok(_permit) => self.transport.exchange(call).await,
-                Err(_) => self.transport.unavailable("the client is closed").into(),
-            };
+            let outcome = self.exchange(call).await;
             self.count(holder, bucket, &outcome);
             match outcome {
                 Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
@@ -170,6 +173,21 @@ impl Client {
                         Acted::No => attempts.again(fault).await?,
                     }
                 }
+            }
+        }
+    }
+
+    /// Sends one request as soon as there is room for it.
+    async fn exchange(&self, call: &Call<'_>) -> Outcome {
+        let Ok(room) = self.permits.acquire().await else {
+            return self.transport.unavailable("the client is closed").into();
+        };
+        let mut exchange = pin!(self.transport.exchange(call));
+        match tokio::time::timeout(self.limits.turn, &mut exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let _room = self.slow.try_acquire().unwrap_or(room);
+                exchange.await
             }
         }
     }

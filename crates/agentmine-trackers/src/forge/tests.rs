@@ -37,6 +37,7 @@ fn client(server: &MockServer, max_wait: Duration) -> Client {
         pause: Duration::from_millis(2),
         max_wait,
         timeout: Duration::from_secs(2),
+        turn: Duration::from_millis(50),
         max_body: 1 << 20,
     };
     let base = Url::parse(&server.uri()).unwrap().join("api/v4").unwrap();

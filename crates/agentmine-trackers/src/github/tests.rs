@@ -46,6 +46,7 @@ fn tracker_with(api: &str, repositories: &[&str], query: Option<&str>) -> GitHub
         pause: Duration::from_millis(2),
         max_wait: Duration::from_secs(3),
         timeout: Duration::from_secs(2),
+        turn: Duration::from_secs(1),
         max_body: 1 << 20,
     };
     GitHubTracker::with_limits(&config, limits).unwrap()

@@ -52,6 +52,7 @@ fn with_config(server: &MockServer, config: GitLab) -> GitLabTracker {
         pause: Duration::from_millis(2),
         max_wait: Duration::from_secs(3),
         timeout: Duration::from_secs(2),
+        turn: Duration::from_secs(1),
         max_body: 1 << 20,
     };
     GitLabTracker::with_limits(&config, limits).unwrap()
