@@ -37,7 +37,7 @@ async fn ends_unclaimed(rig: Rig, prepare: fn(&Rig, u64), does: fn(&Rig, u64), r
 }
 
 /// Waits for an effect of the only task.
-async fn is_recorded(rig: &Rig, kind: &str, is_so: &str) {
+pub(crate) async fn is_recorded(rig: &Rig, kind: &str, is_so: &str) {
     let sql = rig.sql().await;
     let count = format!("SELECT count(*) FROM effects WHERE kind = $1 AND {is_so}");
     let begun = std::time::Instant::now();
