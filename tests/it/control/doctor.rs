@@ -1,7 +1,8 @@
 //! `agentmine doctor` on set-ups that work and on what first-time users get wrong.
 
 use agentmine_tests::model::Scenario;
-use serde_json::Value;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
 
 use super::World;
 use crate::rig::{Rig, on_both_forges};
@@ -68,6 +69,32 @@ async fn each_mistake_is_named_with_its_fix_and_without_secrets(mut rig: Rig) {
 on_both_forges! { Scenario::new("nothing") =>
     a_fleet_that_works_has_no_failed_check,
     each_mistake_is_named_with_its_fix_and_without_secrets,
+}
+
+/// What the model API says is shown, and it may say anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_repeats_secrets_is_shown_without_them() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let answer = "hunter2-of-the-model and hunter2-of-the-tracker are no keys";
+    let refuse = async move || (StatusCode::UNAUTHORIZED, answer);
+    let app = axum::Router::new().fallback(refuse);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let world = World::new();
+    let config = json!({
+        "model": { "base_url": url, "name": "x", "api_key": "hunter2-of-the-model" },
+        "trackers": { "github": {
+            "api_url": "http://127.0.0.1:1/", "repositories": ["octo/demo"], "token": "hunter2-of-the-tracker",
+        } },
+    });
+    std::fs::write(world.project().join("config.yaml"), config.to_string()).unwrap();
+    let report = report(&world, &[], 1);
+    let detail = of(&report, "model")[0]["detail"].as_str().unwrap();
+    assert!(detail.contains("*** and *** are no keys"), "{detail}");
+    let table = world.shown(&["doctor"], 1);
+    for text in [report.to_string(), table] {
+        assert!(!text.contains("hunter2"), "{text}");
+    }
 }
 
 #[test]
