@@ -1,5 +1,7 @@
 //! The dashboard issue of a repository, on both forges: opened once, rewritten when something changed, and its ticks obeyed.
 
+use std::time::{Duration, Instant};
+
 use agentmine_domain::{EndState, NewTask, Priority, Task, TaskState};
 use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, IssueView};
 use serde_json::json;
@@ -531,8 +533,7 @@ async fn is_kept_in_a_rewrite(rig: Rig) {
     rig.label_issue();
     // What was read before is late.
     let read = Fault::on("GET", &format!("/issues/{number}$"));
-    rig.forge
-        .inject(read.answered_late(std::time::Duration::from_secs(3)));
+    rig.forge.inject(read.answered_late(Duration::from_secs(3)));
     let producer = rig.spawn("producer", &["--once"]);
     rig.forge
         .wait_until("it is read", PATIENCE, |forge| forge.faults_left() == 0)
@@ -666,6 +667,9 @@ enum Delivery {
     DuringALook,
 }
 
+/// How long a look takes during which a delivery comes. The next look of the producer by itself is half a minute after it began.
+const LONG_LOOK: Duration = Duration::from_secs(12);
+
 /// A delivery makes the producer look at once; its own looks are too rare.
 async fn obeyed_by_webhooks(mut rig: Rig, delivery: Delivery) {
     // Nobody else takes the dashboard from a look that lasts long.
@@ -677,9 +681,8 @@ async fn obeyed_by_webhooks(mut rig: Rig, delivery: Delivery) {
     rig.forge.let_a_second_pass(DEMO, number);
     if delivery == Delivery::DuringALook {
         let read = Fault::on("GET", &format!("/issues/{number}$"));
-        // Each delivery is followed twice, five seconds apart: this look holds the dashboard both times.
-        rig.forge
-            .inject(read.answered_late(std::time::Duration::from_secs(7)));
+        // A delivery is followed twice, five seconds apart, and there may be another one: this look holds the dashboard each time.
+        rig.forge.inject(read.answered_late(LONG_LOOK));
     }
     let looked = rig.forge.requests().len();
     let producer = rig.spawn("producer", &[]);
@@ -693,14 +696,18 @@ async fn obeyed_by_webhooks(mut rig: Rig, delivery: Delivery) {
             }
         })
         .await;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     rig.forge.add_hook(hook);
     assert!(
         rig.forge
             .tick(DEMO, number, "agentmine:box stop task 1 ", HUMAN)
     );
     let task = rig.wait_ended(1).await.remove(0);
-    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+    let limit = match delivery {
+        Delivery::AfterALook => Duration::from_secs(15),
+        Delivery::DuringALook => LONG_LOOK + Duration::from_secs(8),
+    };
+    assert!(begun.elapsed() < limit, "{:?}", begun.elapsed());
     assert_eq!(task.state, TaskState::Ended(EndState::Stopped));
     end(producer).await;
 }
@@ -716,12 +723,12 @@ async fn with_webhooks_a_tick_is_obeyed_within_fifteen_seconds_on_gitlab() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_seconds_on_github() {
+async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_soon_after_it_on_github() {
     obeyed_by_webhooks(github().await, Delivery::DuringALook).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_within_fifteen_seconds_on_gitlab() {
+async fn a_tick_whose_webhook_comes_during_a_look_is_obeyed_soon_after_it_on_gitlab() {
     obeyed_by_webhooks(gitlab().await, Delivery::DuringALook).await;
 }
 

@@ -4,6 +4,8 @@ use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{DEMO, DEMO_BODY, DEMO_TITLE};
 use serde_json::{Value, json};
 
+use crate::item_faults::end;
+use crate::queued_items::is_recorded;
 use crate::rig::{Rig, assert_done, codes, on_both_forges, solves_demo};
 
 const ADD: [&str; 5] = ["task", "add", DEMO_TITLE, "--description", DEMO_BODY];
@@ -78,6 +80,9 @@ async fn a_task_for_a_repository_becomes_a_pull_request(rig: Rig) {
 }
 
 async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue(rig: Rig) {
+    // It has the number that the task gets, and shows nothing of it.
+    let issue = rig.forge.add_issue(DEMO, "Another", "Not this.", &[]);
+    assert_eq!(issue, 1);
     made(
         &rig,
         &["--repository", &format!("{}{DEMO}", rig.forge.html_url())],
@@ -88,7 +93,9 @@ async fn a_task_for_a_repository_is_paused_resumed_and_cancelled_like_an_issue(r
     rig.agentmine(&["task", "resume", "1"], 0);
     assert_eq!(rig.task().await.state, TaskState::Queued);
     rig.agentmine(&["task", "cancel", "1"], 0);
-    rig.consume().await;
+    let consumer = rig.spawn("consumer", &[]);
+    is_recorded(&rig, "label", "key = 'stopped' AND done_at IS NOT NULL").await;
+    end(consumer).await;
     assert_eq!(rig.task().await.state, TaskState::Ended(EndState::Stopped));
     assert!(rig.forge.writes().is_empty(), "{:?}", rig.forge.writes());
 }
