@@ -230,10 +230,10 @@ impl SessionContext {
         }
     }
 
-    /// Whether the worker was told to stop, perhaps by a signal that its processes received too.
+    /// Whether the worker has received the signal to stop, which its processes may have received too.
     pub(crate) async fn drains(&self) -> bool {
-        let told = timeout(NOTICED, self.draining.cancelled());
-        told.await.is_ok()
+        let received = timeout(NOTICED, self.draining.cancelled());
+        received.await.is_ok()
     }
 
     /// Removes all sandboxes of the session.

@@ -140,7 +140,7 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
     if let SessionError::Interrupted(Interrupt::Stopped(_) | Interrupt::Paused(_)) = error {
         return requested(ctx, error).await;
     }
-    // Who stops a service or a terminal's command signals all of its processes, and without them no stage goes on.
+    // A service manager and a terminal signal all processes, and without them no stage continues.
     if error.may_be_of_a_lost_process() && ctx.drains().await {
         return Interrupt::Draining.into();
     }
