@@ -214,8 +214,9 @@ pub(crate) async fn stop(deps: &ProducerDeps, task: TaskId, reason: &str) -> Res
 
 /// Why nobody wants the work on the item of a waiting task any more.
 ///
-/// A task that was paused while it waited keeps the label of the pause after it is resumed, until its turn comes. If the pause
-/// was shown late, it has the label of a task at work instead. In both cases AgentMine removed the request label, not a person.
+/// A task that was paused while it waited keeps the label of the pause after it is resumed, until its turn comes. One whose
+/// request label was already removed may have the label of a task at work instead, from an earlier task of its item or an
+/// earlier version. In both cases AgentMine removed the request label, not a person.
 pub(crate) async fn withdrawn(
     deps: &ProducerDeps,
     tracker: &dyn Tracker,
