@@ -92,6 +92,7 @@ impl Volumes {
             .arg(&path)
             .env_clear()
             .stdin(Stdio::null())
+            // Ctrl-C in a terminal must not leave half a file system.
             .process_group(0)
             .kill_on_drop(true);
         let made = tokio::time::timeout(MAKE_LIMIT, make.output()).await;

@@ -253,6 +253,7 @@ async fn delete(folder: &Path) -> Result<(), SandboxError> {
         let mut remove = tokio::process::Command::new(&guest);
         remove.arg("remove").arg(&doomed).env_clear();
         remove.stdin(Stdio::null()).kill_on_drop(true);
+        // Ctrl-C in a terminal ends the worker, which still removes its sandboxes.
         remove.process_group(0);
         let removed = tokio::time::timeout(REMOVAL, remove.output()).await;
         let why = match removed {

@@ -205,8 +205,8 @@ pub(super) async fn no_statement_reads_all(database: &Database) {
     assert!(found.is_empty(), "they read all:\n{}", found.join("\n"));
 }
 
-/// An index that a migration made of rows that it had just changed serves no transaction that may still see them as they
-/// were, and that is each one as long as an older one runs anywhere on the server (`indcheckxmin`).
+/// Postgres plans without an index that a migration made of rows that it had just changed, as long as a transaction that is
+/// older than the migration runs anywhere on the server (`indcheckxmin`).
 const UNTIL_ALL_INDEXES_SERVE: &str = "
     DO $$ BEGIN
         WHILE EXISTS (SELECT 1 FROM pg_index

@@ -29,8 +29,8 @@ impl Dialect for Postgres {
     const CLOCK: &'static str = "clock_timestamp()";
     const EPOCH: &'static str = "timestamptz 'epoch'";
     const MS: &'static str = " * interval '1 millisecond'";
-    // The planner takes an index of leased tasks for empty when none was leased while the table was analyzed, and would
-    // search it for each task, with all that it held since. It does not see that this expression is `state`.
+    // If no task was leased while the table was analyzed, the planner estimates that the index of leased tasks is empty, and
+    // searches it for each task, with every entry since the last vacuum. It does not match this expression to the index.
     const STATE: &'static str = "(state || '')";
     const MILLIS: (&'static str, &'static str) = ("floor(extract(epoch FROM ", ") * 1000)::bigint");
     const LOCK: &'static str = " FOR NO KEY UPDATE";
