@@ -66,9 +66,9 @@ async fn each_of_many_paused_tasks_is_looked_at_in_turn_and_scans_do_not_wait() 
     let mut stay: HashSet<u64> = numbers.iter().copied().collect();
     stay.retain(|number| ![closed, continued, oldest].contains(number));
 
-    // A pass takes five seconds, and begins once more as soon as it is over.
+    // A pass takes 25 seconds, and begins once more as soon as it is over.
     let slow = Fault::on("GET", "/issues/").times(usize::MAX);
-    rig.forge.inject(slow.delay(Duration::from_millis(200)));
+    rig.forge.inject(slow.delay(Duration::from_secs(1)));
     let producer = rig.spawn("producer", &[]);
     let has_begun = |forge: &Forge| !looks(forge, &stay).is_empty();
     rig.forge

@@ -31,8 +31,8 @@ mod text;
 
 pub use announce::announce;
 pub use dashboard::{
-    BoxAction, BoxSubject, DashboardBox, DashboardEntry, DashboardIssue, DashboardRewrite,
-    DashboardState, DashboardView, dashboard_text, is_dashboard,
+    BoxAction, BoxSubject, DASHBOARD_ENTRIES, DashboardBox, DashboardEntry, DashboardIssue,
+    DashboardRewrite, DashboardState, DashboardView, dashboard_text, is_dashboard,
 };
 pub use draft::{DraftState, draft_number};
 pub use effects::Effects;

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use agentmine_domain::{EndState, ItemKind, ItemRef, Task, TaskState};
 use agentmine_effects::{
-    DashboardEntry, DashboardIssue, DashboardRewrite, DashboardState, DashboardView, EffectError,
-    dashboard_text, is_final,
+    DASHBOARD_ENTRIES, DashboardEntry, DashboardIssue, DashboardRewrite, DashboardState,
+    DashboardView, EffectError, dashboard_text, is_final,
 };
 use agentmine_store::why::known_reasons;
 use agentmine_trackers::{Tracker, TrackerError};
@@ -249,22 +249,44 @@ async fn view(
         let waits = task.card.waits_for.is_some();
         (waits.then_some(Reverse(task.priority)), task.number)
     });
-    let waiting = tasks.iter().filter(|task| task.card.waits_for.is_some());
-    view.more_waiting = place.waiting.saturating_sub(waiting.count());
+    let listed = tasks.iter().filter(|task| task.card.waits_for.is_some());
+    view.more_waiting = place.waiting.saturating_sub(listed.count());
+    let (mut working, mut waiting, mut ended) = (Vec::new(), Vec::new(), Vec::new());
     for task in tasks {
         let is_last = newest.get(&task.item.key()).map(|it| it.id) == Some(task.id);
         let is_recent = is_last && now - task.updated_at < ENDED;
         let part = match task.state {
-            TaskState::Leased(_) => &mut view.working,
-            TaskState::Queued | TaskState::Paused => &mut view.waiting,
+            TaskState::Leased(_) => &mut working,
+            TaskState::Queued | TaskState::Paused => &mut waiting,
             TaskState::Ended(EndState::Done) if task.missing().is_none() => continue,
-            TaskState::Ended(_) if is_recent => &mut view.ended,
+            TaskState::Ended(_) if is_recent => &mut ended,
             TaskState::Ended(_) => continue,
         };
         if is_hidden(&task.item) {
             view.confidential += 1;
-            continue;
+        } else {
+            part.push(task);
         }
+    }
+    // The store is asked for the reasons of each task that is shown, and the dashboard is held meanwhile.
+    view.more_waiting += waiting.len().saturating_sub(DASHBOARD_ENTRIES);
+    waiting.truncate(DASHBOARD_ENTRIES);
+    ended.reverse();
+    ended.truncate(MOST_ENDED);
+    view.working = entries(deps, working).await?;
+    view.waiting = entries(deps, waiting).await?;
+    view.ended = entries(deps, ended).await?;
+    let held = place.held.iter();
+    let shown = held.filter(|held| !is_hidden(&held.request.item));
+    view.held = shown.cloned().collect();
+    view.confidential += place.held.len() - view.held.len();
+    Ok(view)
+}
+
+/// Tasks with what is known about why they are or are not worked on.
+async fn entries(deps: &ProducerDeps, tasks: Vec<&Task>) -> Result<Vec<DashboardEntry>> {
+    let mut entries = Vec::with_capacity(tasks.len());
+    for task in tasks {
         let (mut reasons, _) = known_reasons(deps.store.as_ref(), task, None).await?;
         // Who asked for it is on its item. Which machine works on it concerns nobody there.
         reasons.retain(|reason| reason.code != "requested");
@@ -273,18 +295,12 @@ async fn view(
                 reason.message = format!("A worker is {}.", phase.as_str());
             }
         }
-        part.push(DashboardEntry {
+        entries.push(DashboardEntry {
             task: task.clone(),
             reasons,
         });
     }
-    view.ended.reverse();
-    view.ended.truncate(MOST_ENDED);
-    let held = place.held.iter();
-    let shown = held.filter(|held| !is_hidden(&held.request.item));
-    view.held = shown.cloned().collect();
-    view.confidential += place.held.len() - view.held.len();
-    Ok(view)
+    Ok(entries)
 }
 
 /// The numbers of the confidential issues among those that are shown.

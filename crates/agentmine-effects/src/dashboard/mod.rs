@@ -21,7 +21,7 @@ use uuid::Uuid;
 use crate::EffectError;
 
 pub use boxes::{BoxAction, BoxSubject, DashboardBox};
-pub use text::{DashboardEntry, DashboardView, dashboard_text};
+pub use text::{DASHBOARD_ENTRIES, DashboardEntry, DashboardView, dashboard_text};
 
 /// The least time between two writes.
 const APART: Duration = Duration::from_secs(30);

@@ -11,8 +11,8 @@ use super::boxes::{self, BoxAction, BoxSubject, DashboardBox};
 const MAX_TITLE: usize = 120;
 /// Characters of a reason.
 const MAX_REASON: usize = 500;
-/// Tasks of a part that are shown.
-const MOST_SHOWN: usize = 40;
+/// Tasks of a part that are shown; the others are counted.
+pub const DASHBOARD_ENTRIES: usize = 40;
 
 /// A task, and why it is or is not worked on.
 #[derive(Debug, Clone)]
@@ -81,10 +81,10 @@ fn part(text: &mut String, name: &str, entries: &[String], more: usize) {
     }
     let all = entries.len() + more;
     *text += &format!("\n### {name} ({all})\n\n");
-    for entry in entries.iter().take(MOST_SHOWN) {
+    for entry in entries.iter().take(DASHBOARD_ENTRIES) {
         *text += entry;
     }
-    match all - entries.len().min(MOST_SHOWN) {
+    match all - entries.len().min(DASHBOARD_ENTRIES) {
         0 => {}
         more => *text += &format!("- and {more} more\n"),
     }
