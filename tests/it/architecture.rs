@@ -208,6 +208,32 @@ fn only_one_crate_starts_git_on_the_worker() {
     assert!(found.is_empty(), "they start git themselves: {found:?}");
 }
 
+/// A terminal sends Ctrl-C to the whole process group of the worker, which decides itself what becomes of what it has started.
+/// The guest is not on the worker, and what the command line starts for a person belongs to the terminal.
+#[test]
+fn processes_of_the_worker_are_not_in_its_process_group() {
+    let starts_in_its_group =
+        |code: &str| code.contains("Command::new(") && !code.contains("process_group(0)");
+    let apart_from = [
+        "agentmine",
+        "agentmine-guest",
+        "agentmine-tools",
+        // Tests.
+        "contract",
+        "web/attacks",
+        // They lead a session of their own: process/spawn.rs.
+        "agentmine-mcp/src/process.rs",
+        // They build what local/process.rs starts.
+        "local/bwrap.rs",
+        "local/cgroup.rs",
+        "local/scope.rs",
+        "local/setup.rs",
+        "build.rs",
+    ];
+    let found = sources_that(starts_in_its_group, &apart_from);
+    assert!(found.is_empty(), "Ctrl-C ends what they start: {found:?}");
+}
+
 /// `same_label` of the configuration decides when two names are one label. A link in Markdown and a name of a host have
 /// labels too.
 #[test]

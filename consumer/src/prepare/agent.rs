@@ -11,6 +11,7 @@ use agentmine_agent::DoneCheck;
 use agentmine_runtime::config::{
     AgentClient, AgentDefinition, BUILT_IN, EffectiveAgent, read_agent,
 };
+use futures::future::try_join_all;
 
 use crate::error::SessionError;
 use crate::session::context::SessionContext;
@@ -99,15 +100,18 @@ async fn of_repository(
     branch: &str,
     name: &str,
 ) -> Result<Option<AgentDefinition>, SessionError> {
-    for ending in ENDINGS {
-        let path = format!("{REPOSITORY_FOLDER}/{name}.{ending}");
-        let tracker = ctx.effects.tracker();
-        let Some(text) = tracker.file(&ctx.task.item, branch, &path).await? else {
+    let tracker = ctx.effects.tracker();
+    let paths = ENDINGS.map(|ending| format!("{REPOSITORY_FOLDER}/{name}.{ending}"));
+    let reads = paths
+        .iter()
+        .map(|path| tracker.file(&ctx.task.item, branch, path));
+    for (path, text) in paths.iter().zip(try_join_all(reads).await?) {
+        let Some(text) = text else {
             continue;
         };
         let read = match text.len() as u64 > MAX_FILE {
             true => Err(format!("expected at most {MAX_FILE} bytes")),
-            false => read_agent(&path, &text).map_err(|faults| faults.to_string()),
+            false => read_agent(path, &text).map_err(|faults| faults.to_string()),
         };
         match read {
             Ok(definition) => return Ok(Some(definition)),

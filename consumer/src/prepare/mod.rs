@@ -121,10 +121,13 @@ pub(crate) async fn prepare(
     let repository = ctx.effects.tracker().repository(&ctx.task.item).await?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
-    refuse_protected(ctx, &branches.work).await?;
-    let co_author = co_author(ctx).await?;
+    // Each of them asks the tracker, and nothing of the others.
+    let ((), co_author, agent) = tokio::try_join!(
+        refuse_protected(ctx, &branches.work),
+        co_author(ctx),
+        agent::agent(ctx, branches.start()),
+    )?;
     let upstream = upstream(repository.source.clone());
-    let agent = agent::agent(ctx, branches.start()).await?;
     let image = match image_of(ctx, &agent).await? {
         Some(image) => Some(image),
         None => chosen_image(ctx, branches.start()).await?,

@@ -261,14 +261,20 @@ async fn work_on(
     let (history, earlier) = History::replay(entries);
     let start = newest_start(entries).cloned();
     let mut round = heartbeat.unless_interrupted(round(ctx, item)).await?;
-    let (mut discussion, memory) = match history.has_task() {
-        // The conversation contains both.
-        true => (Discussion::none(), GivenMemory::default()),
-        false => (
-            heartbeat.unless_interrupted(discussion(ctx)).await?,
-            heartbeat.unless_interrupted(memory(ctx)).await?,
-        ),
+    let checkpoints = heartbeat
+        .patiently(|| store.checkpoints(ctx.task.id))
+        .await?;
+    // What people wrote is read while the sandbox is prepared, which does not depend on it.
+    let told = async {
+        match history.has_task() {
+            // The conversation contains both.
+            true => Ok((Discussion::none(), GivenMemory::default())),
+            false => Ok((discussion(ctx).await?, memory(ctx).await?)),
+        }
     };
+    let prepared = prepare(ctx, item, round.as_ref(), start, checkpoints);
+    let both = async { tokio::try_join!(told, prepared) };
+    let ((mut discussion, memory), prepared) = heartbeat.unless_interrupted(both).await?;
     if let Some(round) = round.as_mut().filter(|_| !history.has_task()) {
         round.name_threads(&mut discussion);
     }
@@ -278,12 +284,6 @@ async fn work_on(
     };
     let hidden = hidden_in_prompt(entries)
         .unwrap_or_else(|| hidden_text(&item.title, &item.body, &discussion));
-    let checkpoints = heartbeat
-        .patiently(|| store.checkpoints(ctx.task.id))
-        .await?;
-    let prepared = heartbeat
-        .unless_interrupted(prepare(ctx, item, round.as_ref(), start, checkpoints))
-        .await?;
     let begun = heartbeat
         .unless_interrupted(draft::begin(ctx, item, &prepared))
         .await?;

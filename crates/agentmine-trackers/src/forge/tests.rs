@@ -8,6 +8,8 @@ use agentmine_domain::{Blame, TrackerKind};
 use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::{BootInstant, Permit, PermitGrant};
 use chrono::{TimeDelta, Utc};
+use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
 use url::Url;
@@ -131,6 +133,46 @@ async fn a_limit_without_a_wait_is_not_asked_again_without_end() {
     let error = client.get(client.url(["user"])).await.unwrap_err();
     assert!(matches!(error, TrackerError::RateLimited { .. }), "{error}");
     assert!(requests(&server).await <= 30);
+}
+
+/// So many requests that are answered only after a time.
+fn hanging(client: &Client, count: usize) -> impl Iterator<Item = impl Future<Output = ()>> {
+    (0..count).map(async move |_| {
+        let reply = client.get(client.url(["hangs"])).await;
+        assert!(reply.is_ok(), "{reply:?}");
+    })
+}
+
+async fn hangs(server: &MockServer, time: Duration) {
+    let late = ResponseTemplate::new(200).set_delay(time);
+    on(server, "/api/v4/hangs", None, late).await;
+}
+
+#[tokio::test]
+async fn requests_that_hang_keep_no_other_one_waiting() {
+    let server = MockServer::start().await;
+    hangs(&server, Duration::from_millis(1500)).await;
+    on(&server, "/api/v4/user", None, ResponseTemplate::new(200)).await;
+    let client = client(&server, PATIENT);
+    let mut all: FuturesUnordered<_> = hanging(&client, 28).collect();
+    tokio::select! {
+        // They are sent before it.
+        biased;
+        _ = all.next() => panic!("it waits for the others"),
+        reply = client.get(client.url(["user"])) => assert!(reply.is_ok(), "{reply:?}"),
+    }
+}
+
+#[tokio::test]
+async fn only_so_many_requests_hang_at_once() {
+    let time = Duration::from_millis(600);
+    let server = MockServer::start().await;
+    hangs(&server, time).await;
+    let client = client(&server, PATIENT);
+    let begun = Instant::now();
+    join_all(hanging(&client, 48)).await;
+    let took = begun.elapsed();
+    assert!(took >= time * 2, "{took:?}");
 }
 
 #[tokio::test]

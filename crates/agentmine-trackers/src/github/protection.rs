@@ -4,6 +4,7 @@
 //! Only what is certain counts: what the token may not see, or an older server does not know, refuses nothing.
 
 use agentmine_domain::ItemRef;
+use futures::future::join;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -47,11 +48,13 @@ impl Api {
         branch: &str,
     ) -> Result<Option<String>, TrackerError> {
         let item = self.current(item).await?;
-        let (exists, objection) = shown(self.update_rule(&item, branch).await)?.unwrap_or_default();
+        let (updates, rules) =
+            join(self.update_rule(&item, branch), self.rules(&item, branch)).await;
+        let (exists, objection) = shown(updates)?.unwrap_or_default();
         if objection.is_some() {
             return Ok(objection);
         }
-        for rule in shown(self.rules(&item, branch).await)?.unwrap_or_default() {
+        for rule in shown(rules)?.unwrap_or_default() {
             let Some((kind, why)) = RULES.iter().find(|(kind, _)| *kind == rule.kind) else {
                 continue;
             };

@@ -7,6 +7,7 @@ use agentmine_domain::ItemRef;
 use agentmine_runtime::config::{GitHubPermission, GitHubWhoMayStart};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
+use futures::future::try_join;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -170,8 +171,8 @@ impl Api {
         since: DateTime<Utc>,
     ) -> Result<Vec<Edit>, TrackerError> {
         let item = &self.current(item).await?;
-        let renamed = self.events(item).await?.into_iter();
-        let renamed = renamed.filter(|event| event.event == "renamed");
+        let (events, of_text) = try_join(self.events(item), self.edits_of_text(item)).await?;
+        let renamed = events.into_iter().filter(|event| event.event == "renamed");
         let titles = renamed.filter_map(|event| {
             Some(Edit {
                 what: "title",
@@ -180,7 +181,7 @@ impl Api {
             })
         });
         let mut edits: Vec<Edit> = titles.collect();
-        edits.extend(self.edits_of_text(item).await?);
+        edits.extend(of_text);
         edits.retain(|edit| edit.at >= since);
         edits.sort_by_key(|edit| edit.at);
         Ok(edits)

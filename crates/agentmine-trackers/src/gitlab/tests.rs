@@ -670,3 +670,35 @@ async fn accounts_of_programs_are_known_by_field_and_name_and_our_own_is_ours() 
     assert!(tracker.is_us(&comments[0].author).await.unwrap());
     assert!(!tracker.is_us(&comments[1].author).await.unwrap());
 }
+
+/// Once AgentMine has answered, what members of the project say among themselves asks for nothing.
+#[tokio::test]
+async fn internal_notes_are_no_part_of_a_thread() {
+    let server = with_me().await;
+    let note = |id: u64, author: u64, internal: bool| {
+        let body = match author {
+            5 => "It is so now. <!-- agentmine:task=1:x -->",
+            _ => "Why?",
+        };
+        json!({
+            "id": id, "author": { "id": author, "username": "x" }, "body": body, "system": false, "internal": internal,
+            "created_at": "2026-01-01T00:00:00.000Z",
+        })
+    };
+    let discussions = json!([
+        { "id": "a", "notes": [note(1, 9, false), note(2, 5, false), note(3, 9, true)] },
+        { "id": "b", "notes": [note(4, 9, true)] },
+    ]);
+    let at = "/projects/42/merge_requests/7/discussions";
+    on(&server, "GET", at, ok(discussions)).await;
+    let pull = ItemRef {
+        kind: ItemKind::PullRequest,
+        ..item(&server)
+    };
+    let threads = tracker(&server).threads(&pull).await.unwrap();
+    let [thread] = threads.as_slice() else {
+        panic!("{threads:?}");
+    };
+    assert_eq!(thread.comments, ["1", "2"]);
+    assert!(thread.answered, "{thread:?}");
+}
