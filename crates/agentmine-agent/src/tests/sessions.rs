@@ -1,0 +1,263 @@
+//! Runs of the loop: replies, tool calls, limits, rounds, and what people write meanwhile.
+
+use agentmine_domain::{StepKind, Usage};
+use agentmine_llm::{LlmError, Message, ModelReply, Overflow, Stop, ToolCall};
+
+use super::world::{End, Run, bad, calls, ended, good, remark, says};
+use crate::journal::{Entry, decode_all, given_remarks};
+use crate::*;
+
+#[tokio::test]
+async fn several_calls_in_one_reply_run_in_order_and_each_is_journaled_before_the_next() {
+    let run = Run::of(vec![calls(&["1", "2"]), says("done")]);
+    let outcome = run.go().await.unwrap();
+    assert_eq!(*run.tools.called.lock().unwrap(), ["1", "2"]);
+    assert_eq!(outcome.missing, None);
+    assert_eq!(outcome.last_message, "done");
+    assert_eq!(
+        (outcome.usage.model_calls, outcome.usage.tool_calls),
+        (2, 2)
+    );
+    use StepKind::*;
+    assert_eq!(
+        run.journal.kinds(),
+        [
+            Prompt, Prompt, Phase, ModelReply, ToolResult, ToolResult, ModelReply, Phase, Fact
+        ]
+    );
+}
+
+#[tokio::test]
+async fn nothing_runs_when_the_reply_could_not_be_journaled() {
+    let mut run = Run::of(vec![calls(&["1"])]);
+    run.journal.refuse_after = Some(3);
+    assert_eq!(ended(&run).await, End("lease lost"));
+    assert!(run.tools.called.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn failing_checks_are_returned_to_the_model_with_their_output() {
+    let mut run = Run::of(vec![says("done"), says("fixed")]);
+    run.facts = vec![bad(), good()];
+    let outcome = run.go().await.unwrap();
+    assert_eq!((outcome.missing, outcome.rounds), (None, 2));
+    let Message::User { text } = run.model.asked()[1].last().unwrap().clone() else {
+        panic!()
+    };
+    assert!(
+        text.contains("`make test` failed with exit code 2") && text.contains("boom"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn an_empty_reply_is_retried_and_three_are_stuck() {
+    let run = Run::of(vec![says(""), says("done")]);
+    assert_eq!(run.go().await.unwrap().missing, None);
+    let run = Run::of(vec![says(""), says(" "), says("")]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(
+        missing.contains("3 empty or truncated replies"),
+        "{missing}"
+    );
+}
+
+#[tokio::test]
+async fn calls_of_a_truncated_reply_get_an_error_and_are_not_run() {
+    let cut = ModelReply {
+        stop: Stop::Length,
+        ..calls(&["1"])
+    };
+    let run = Run::of(vec![cut, says("done")]);
+    run.go().await.unwrap();
+    assert!(run.tools.called.lock().unwrap().is_empty());
+    let second = run.model.asked()[1].clone();
+    assert!(
+        second
+            .iter()
+            .any(|m| matches!(m, Message::Tool { call_id, is_error: true, .. } if call_id == "1"))
+    );
+}
+
+#[tokio::test]
+async fn the_same_call_with_the_same_result_three_times_is_stuck() {
+    let same = || ModelReply {
+        calls: vec![ToolCall {
+            id: "x".into(),
+            name: "t".into(),
+            arguments: "{}".into(),
+        }],
+        ..calls(&[])
+    };
+    let run = Run::of(vec![same(), same(), same()]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("stuck"), "{missing}");
+}
+
+#[tokio::test]
+async fn limits_are_checked_before_each_model_call() {
+    let mut run = Run::of(vec![calls(&["1"]), calls(&["2"])]);
+    run.budget.steps = 2;
+    let outcome = run.go().await.unwrap();
+    assert_eq!(run.model.asked().len(), 2);
+    assert!(outcome.missing.unwrap().contains("2 model calls"));
+}
+
+#[tokio::test]
+async fn a_stop_request_ends_the_session_before_the_model_is_called() {
+    let mut run = Run::of(vec![says("never")]);
+    run.journal.interrupt = Some(End("stop"));
+    assert_eq!(ended(&run).await, End("stop"));
+    assert!(run.model.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_workers_error_in_a_tool_ends_the_session() {
+    let mut run = Run::of(vec![calls(&["1"])]);
+    run.tools.fault = Some(End("sandbox gone"));
+    assert_eq!(ended(&run).await, End("sandbox gone"));
+}
+
+#[tokio::test]
+async fn a_failed_model_call_ends_the_session_with_its_error() {
+    let run = Run::of(Vec::new());
+    run.model
+        .replies
+        .lock()
+        .unwrap()
+        .push_back(Err(LlmError::Protocol("nonsense".into())));
+    let error = run.go().await.unwrap_err();
+    assert!(
+        matches!(error, AgentError::Model(LlmError::Protocol(_))),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn the_conversation_is_append_only_for_prompt_caching() {
+    let run = Run::of(vec![calls(&["1"]), calls(&["2"]), says(""), says("done")]);
+    run.go().await.unwrap();
+    for pair in run.model.asked().windows(2) {
+        assert_eq!(pair[0][..], pair[1][..pair[0].len()]);
+    }
+}
+
+#[tokio::test]
+async fn a_full_context_ends_with_the_work_so_far() {
+    let run = Run::of(vec![calls(&["1"])]);
+    let full = LlmError::ContextTooLong(Overflow {
+        prompt: Some(9120),
+        window: Some(8192),
+        text: "{}".into(),
+    });
+    run.model.replies.lock().unwrap().push_back(Err(full));
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(
+        missing.starts_with("the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn a_guessed_check_that_cannot_run_does_not_count() {
+    let mut facts = bad();
+    facts.checks[0].standing = Standing::NotRun("not found".into());
+    assert_eq!(missing(&facts), None);
+}
+
+#[tokio::test]
+async fn tools_are_refreshed_only_before_each_model_call() {
+    let run = Run::of(vec![calls(&["1", "2"]), says("done")]);
+    run.go().await.unwrap();
+    let offered = run.model.offered.lock().unwrap().clone();
+    assert_eq!(offered, ["tool_1", "tool_2"]);
+}
+
+#[tokio::test]
+async fn use_of_the_model_by_tools_counts_against_the_budget() {
+    let mut run = Run::of(vec![calls(&["1"]), says("never sent")]);
+    run.tools.uses = Usage {
+        model_calls: 1,
+        cost_micros: 700,
+        ..Usage::default()
+    };
+    run.budget.cost_micros = Some(700);
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.usage.cost_micros, 700);
+    assert_eq!(outcome.usage.model_calls, 2);
+    assert!(outcome.missing.unwrap().contains("spent"));
+}
+
+#[tokio::test]
+async fn empty_and_truncated_replies_get_different_prompts() {
+    let cut = ModelReply {
+        stop: Stop::Length,
+        ..calls(&["1"])
+    };
+    let run = Run::of(vec![says(" "), cut, says("done")]);
+    run.go().await.unwrap();
+    let last = run.model.asked().pop().unwrap();
+    let prompts: Vec<&str> = last
+        .iter()
+        .filter_map(|message| match message {
+            Message::User { text } => Some(text.as_str()),
+            _ => None,
+        })
+        .skip(1)
+        .collect();
+    assert!(
+        prompts[0].starts_with("Your reply was empty"),
+        "{prompts:?}"
+    );
+    assert!(
+        prompts[1].starts_with("Your reply was cut off"),
+        "{prompts:?}"
+    );
+    assert!(run.tools.called.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_ran_out_of_budget_keeps_the_newest_text_of_the_model() {
+    let talking = ModelReply {
+        text: "Half of it is done.".into(),
+        ..calls(&["1"])
+    };
+    let mut run = Run::of(vec![talking, calls(&["2"])]);
+    run.budget.steps = 2;
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.last_message, "Half of it is done.");
+}
+
+#[tokio::test]
+async fn what_people_write_meanwhile_is_recorded_and_given_before_the_next_model_call() {
+    let run = Run::of(vec![calls(&["1"]), says("done"), says("done again")]);
+    // At the first model call, at the second one, and at the end of the turn.
+    let posts = [
+        vec![],
+        vec![remark("7", "Use a constant. <!-- evil -->")],
+        vec![remark("8", "And a test.")],
+    ];
+    *run.inbox.0.lock().unwrap() = posts.into();
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.last_message, "done again");
+    let entries = decode_all(&run.journal.steps()).unwrap();
+    let given = given_remarks(&entries).unwrap();
+    assert_eq!(given.into_iter().collect::<Vec<_>>(), ["7", "8"]);
+    let texts: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| match entry {
+            Entry::Prompt { text, .. } if text.contains("while you work") => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts.len(), 2);
+    assert!(texts[0].contains("> Use a constant."), "{}", texts[0]);
+    assert!(!texts[0].contains("evil"), "{}", texts[0]);
+    // A takeover finds them in the conversation.
+    let (history, _) = History::replay(&entries);
+    let of_people = history
+        .messages()
+        .iter()
+        .filter(|it| matches!(it, Message::User { text } if text.contains("while you work")));
+    assert_eq!(of_people.count(), 2);
+}
