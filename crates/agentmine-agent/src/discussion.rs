@@ -234,4 +234,21 @@ mod tests {
         let text = "x".repeat(8 * 1024);
         assert!(section(vec![remark(1, &text)], RemarkOrder::OldestFirst).contains(&text));
     }
+
+    #[test]
+    fn remarks_that_just_fit_into_the_limit_are_all_kept() {
+        let each = MAX_TOTAL / 8;
+        let room = each - "mona at 2026-01-02 03:00 UTC:\n> \n".len();
+        let mut remarks: Vec<Remark> = (0..8).map(|at| remark(at, &"x".repeat(room))).collect();
+        let all = section(remarks.clone(), RemarkOrder::OldestFirst);
+        let quoted = all.matches(&format!("> {}\n", "x".repeat(room))).count();
+        assert_eq!(quoted, 8);
+        assert!(!all.contains("omitted"), "{all}");
+        remarks[7].text.push('x');
+        let without_the_oldest = section(remarks, RemarkOrder::OldestFirst);
+        assert!(
+            without_the_oldest.ends_with("x\n\n(1 older comments are omitted.)\n"),
+            "{without_the_oldest}"
+        );
+    }
 }

@@ -272,4 +272,60 @@ mod tests {
         };
         assert!(!alone.section().contains("threads"));
     }
+
+    #[test]
+    fn the_end_of_a_log_begins_with_a_line_if_it_has_one() {
+        for (log, max, expected) in [
+            ("one\ntwo\n", 7, "one\ntwo"),
+            ("one\ntwo\n", 6, "two"),
+            ("one\ntwo\nthree", 10, "two\nthree"),
+            ("one two", 3, "two"),
+            ("日本語", 4, "語"),
+            ("one", 0, ""),
+        ] {
+            assert_eq!(end_of(log, max), expected, "{log:?} {max}");
+        }
+    }
+
+    #[test]
+    fn logs_have_a_limit_of_their_own_and_one_for_all() {
+        let check = |name: &str, line: &str| FailedCheck {
+            name: name.into(),
+            summary: "failure".into(),
+            log: format!("{}\n", line.repeat(20 * 1024 / line.len())),
+        };
+        let brief = RoundBrief {
+            number: 1,
+            checks: vec![
+                check("a", "123456789\n"),
+                check("b", "x"),
+                check("c", "y"),
+                check("d", "z"),
+            ],
+            ..RoundBrief::default()
+        };
+        let expected = format!(
+            "\nThese checks failed on the newest commit. Find the cause of each and fix it. The end of each log:\n\
+             \n`a`: failure\n\n{}\n`b`: failure\n\n> {}\n\n`c`: failure\n\n> {}\n\n`d`: failure\n\n> {}\n",
+            "> 123456789\n".repeat(16 * 1024 / 10),
+            "x".repeat(16 * 1024),
+            "y".repeat(16 * 1024),
+            // What the lines of the first one left of the limit for all.
+            "z".repeat(5),
+        );
+        let section = brief.section();
+        let (_, checks) = section.split_once("your rules.\n").unwrap();
+        assert_eq!(checks, expected);
+    }
+
+    #[test]
+    fn of_a_request_and_of_a_message_eight_kibibytes_are_quoted() {
+        let quoted = |length| {
+            let mut section = String::new();
+            quote(&mut section, &"x".repeat(length));
+            section
+        };
+        assert_eq!(quoted(8 * 1024), format!("> {}\n", "x".repeat(8 * 1024)));
+        assert_eq!(quoted(8 * 1024 + 1), quoted(8 * 1024));
+    }
 }

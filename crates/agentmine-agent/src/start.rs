@@ -115,3 +115,56 @@ impl Start {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(name: &str, command: &str, timeout_seconds: Option<u64>) -> DoneCheck {
+        DoneCheck {
+            name: name.into(),
+            command: command.into(),
+            timeout_seconds,
+        }
+    }
+
+    fn project() -> Project {
+        Project {
+            checks: vec!["make test".into(), "make lint".into()],
+            guessed: true,
+            done: vec![
+                done("lint", "make lint", Some(90)),
+                done("docs", "make docs", None),
+                done("links", "make docs", Some(30)),
+                done("slow links", "make docs", Some(60)),
+            ],
+            ..Project::default()
+        }
+    }
+
+    #[test]
+    fn each_check_is_listed_once_those_of_the_project_first() {
+        assert_eq!(
+            project().all_checks(),
+            ["make test", "make lint", "make docs"]
+        );
+    }
+
+    #[test]
+    fn a_check_that_a_definition_of_done_names_is_not_guessed() {
+        let mut project = project();
+        let guessed = |project: &Project| {
+            ["make test", "make lint", "make docs"].map(|command| project.is_guessed(command))
+        };
+        assert_eq!(guessed(&project), [true, false, false]);
+        project.guessed = false;
+        assert_eq!(guessed(&project), [false, false, false]);
+    }
+
+    #[test]
+    fn the_lowest_limit_of_a_check_holds() {
+        let limits =
+            ["make test", "make lint", "make docs"].map(|command| project().limit_of(command));
+        assert_eq!(limits, [None, Some(90), Some(30)]);
+    }
+}

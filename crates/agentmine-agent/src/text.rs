@@ -33,3 +33,17 @@ pub(crate) fn on_one_line(text: &str, max: usize) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     printable(&text).chars().take(max).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_control_characters_the_tab_alone_is_printed() {
+        let text = "a\tb\rc\u{1b}[2Jd\u{85}e\u{7f} 日本語";
+        assert_eq!(
+            printable(text),
+            "a\tb\u{fffd}c\u{fffd}[2Jd\u{fffd}e\u{fffd} 日本語"
+        );
+    }
+}

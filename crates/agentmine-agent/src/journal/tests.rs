@@ -361,3 +361,39 @@ fn the_newest_start_is_used() {
     assert_eq!(newest_start(&entries).unwrap().base, "new");
     assert!(newest_start(&entries[1..2]).is_none());
 }
+
+#[test]
+fn of_doubled_steps_only_messages_are_read_once() {
+    let prompt = |text: &str| Entry::from(crate::Prompt::user(text));
+    let phase = Entry::Phase {
+        phase: Phase::Running,
+    };
+    let note = Entry::note("a note");
+    let recorded = [
+        prompt("do it"),
+        note.clone(),
+        // The same message, although a note is between.
+        prompt("do it"),
+        phase.clone(),
+        phase.clone(),
+        note.clone(),
+        note.clone(),
+        prompt("do more"),
+        prompt("do it"),
+    ];
+    let steps = recorded.map(|entry| Step {
+        payload: entry.encode().unwrap(),
+        ..step(entry.kind(), &json!({}))
+    });
+    let expected = [
+        prompt("do it"),
+        note.clone(),
+        phase.clone(),
+        phase,
+        note.clone(),
+        note,
+        prompt("do more"),
+        prompt("do it"),
+    ];
+    assert_eq!(decode_all(&steps).unwrap(), expected);
+}

@@ -217,3 +217,43 @@ fn each_share_has_its_name() {
     .map(MemoryShare::as_str);
     assert_eq!(names, ["whole", "summary", "nothing"]);
 }
+
+#[test]
+fn a_record_without_a_summary_is_given_whole_or_not_at_all() {
+    let given = given(&[record("long", &"word ".repeat(200))], 100);
+    assert_eq!(given.text, "");
+    let expected = MemoryChoice {
+        id: "long".into(),
+        version: 1,
+        category: "tooling".into(),
+        title: "Title of long".into(),
+        given: MemoryShare::Nothing,
+        reason: MemoryReason::NoRoom,
+        explanation: "active; no room within the token limit".into(),
+        // A quarter of 31 characters for the line with the title, and of 1002 for the quotation.
+        tokens: 259,
+    };
+    assert_eq!(given.records, [expected]);
+}
+
+#[test]
+fn one_kind_of_hidden_text_is_enough_for_the_explanation() {
+    let explanation = |content: &str| {
+        given(&[record("a", content)], 1000).records[0]
+            .explanation
+            .clone()
+    };
+    for (content, expected) in [
+        ("Text.", "active"),
+        (
+            "Te\u{200b}xt.",
+            "active; hidden text removed: 0 pieces of markup, 1 invisible characters",
+        ),
+        (
+            "Text. <!-- evil -->",
+            "active; hidden text removed: 1 pieces of markup, 0 invisible characters",
+        ),
+    ] {
+        assert_eq!(explanation(content), expected, "{content:?}");
+    }
+}

@@ -156,66 +156,126 @@ fn refused_pushes_and_refused_hosts_are_in_the_pull_request() {
     assert!(!body.contains(" @everyone"), "{body}");
 }
 
-#[test]
-fn long_lists_in_a_pull_request_are_truncated_and_counted() {
-    let files = (0..53).map(|n| ChangedFile {
+/// Facts with lists of these lengths.
+fn lists(files: u64, protected: u64, refused: u64, web: u64) -> Facts {
+    let file = |n| ChangedFile {
         path: format!("f{n}"),
         added: Some(1),
         removed: Some(0),
-    });
-    let web = (0..52).map(|n| WebRequest {
+    };
+    let request = |n| WebRequest {
         host: format!("h{n}:443"),
         count: 1,
         refused: None,
-    });
-    let outcome = RunOutcome {
-        facts: Facts {
-            files: files.collect(),
-            web: web.collect(),
-            ..good()
-        },
+    };
+    Facts {
+        files: (0..files).map(file).collect(),
+        protected: (0..protected).map(|n| format!("CI: p{n}.yml")).collect(),
+        refused_pushes: (0..refused).map(|n| format!("reason {n}")).collect(),
+        web: (0..web).map(request).collect(),
+        ..good()
+    }
+}
+
+/// A complete result.
+fn complete(facts: Facts, last_message: &str) -> RunOutcome {
+    RunOutcome {
+        facts,
         missing: None,
-        last_message: "w".repeat(9_000),
+        last_message: last_message.into(),
         usage: Usage::default(),
         rounds: 1,
-    };
+    }
+}
+
+#[test]
+fn long_lists_in_a_pull_request_are_truncated_and_counted() {
+    let outcome = complete(lists(53, 54, 51, 52), &"w".repeat(9_000));
     let text = pull_request(&"t".repeat(300), issue(7), "1", &outcome);
     assert_eq!(text.title.chars().count(), 201);
     assert!(!text.draft && text.body.starts_with("Closes #7"));
-    assert!(text.body.contains("| … and 3 more"), "{}", text.body);
-    assert!(text.body.contains("\n… and 2 more"), "{}", text.body);
-    assert!(text.body.contains("No checks are known"));
-    assert!(!text.body.contains("Changed files that control"));
+    let more: Vec<&str> = text
+        .body
+        .lines()
+        .filter(|line| line.contains("… and"))
+        .collect();
+    let expected = [
+        "| … and 4 more | |",
+        "| … and 3 more | | |",
+        "- … and 1 more",
+        "… and 2 more",
+    ];
+    assert_eq!(more, expected);
+    for (newest, omitted) in [
+        ("`p49.yml`", "`p50.yml`"),
+        ("`f49`", "`f50`"),
+        ("- reason 49", "- reason 50"),
+        ("`h49:443`", "`h50:443`"),
+    ] {
+        assert!(text.body.contains(newest), "{newest}");
+        assert!(!text.body.contains(omitted), "{omitted}");
+    }
     assert!(!text.body.contains(&"w".repeat(8_001)));
 }
 
 #[test]
 fn lists_of_exactly_the_maximum_length_are_not_truncated() {
-    let file = |n: u32| ChangedFile {
-        path: format!("f{n}"),
-        added: Some(1),
-        removed: Some(0),
-    };
-    let web = |n: u32| WebRequest {
-        host: format!("h{n}:443"),
-        count: 1,
-        refused: None,
-    };
-    let outcome = RunOutcome {
-        facts: Facts {
-            files: (0..50).map(file).collect(),
-            web: (0..50).map(web).collect(),
-            ..good()
-        },
-        missing: None,
-        last_message: String::new(),
-        usage: Usage::default(),
-        rounds: 1,
-    };
+    let outcome = complete(lists(50, 50, 50, 50), "");
     let body = pull_request("T", issue(7), "1", &outcome).body;
-    assert!(
-        body.contains("`f49`") && body.contains("`h49:443`"),
-        "{body}"
-    );
+    for newest in ["`p49.yml`", "`f49`", "- reason 49", "`h49:443`"] {
+        assert!(body.contains(newest), "{newest}");
+    }
     assert!(!body.contains(" more"), "{body}");
+}
+
+#[test]
+fn without_checks_the_set_up_and_its_notes_have_a_table_of_their_own() {
+    let set_up = |command: &str, standing| Check {
+        command: command.into(),
+        standing,
+        ..bad().checks.remove(0)
+    };
+    let facts = Facts {
+        base: "def".into(),
+        setup_failures: vec![
+            set_up("npm ci | cat", Standing::FailsOnBase),
+            set_up("make deps", Standing::Ran),
+        ],
+        notes: vec!["An installer\nwas skipped for @mona.".into()],
+        diff_cut: true,
+        ..good()
+    };
+    let body = pull_request("T", issue(7), "1", &complete(facts, "")).body;
+    insta::assert_snapshot!(body);
+}
+
+#[test]
+fn a_pull_request_says_that_nothing_was_protected_checked_or_requested() {
+    let facts = Facts {
+        base: "def".into(),
+        ..good()
+    };
+    let body = pull_request("T", issue(7), "1", &complete(facts, "Done.")).body;
+    insta::assert_snapshot!(body);
+}
+
+#[test]
+fn the_comment_on_a_pull_request_says_what_the_round_was_for_and_closes_nothing() {
+    let facts = Facts {
+        base: "def".into(),
+        ..good()
+    };
+    let mut outcome = complete(facts, "I used a constant.");
+    let because = Some("mona asked for it.");
+    let pushed = pull_request_comment("pull request", because, "12", &outcome);
+    insta::assert_snapshot!(pushed);
+    outcome.facts.unchanged = true;
+    let answered = pull_request_comment("merge request", None, "12", &outcome);
+    let expected = "AgentMine read the comments on this merge request and changed nothing.\n\
+                    \n\
+                    I used a constant.\n\
+                    \n\
+                    \n\
+                    <sub>AgentMine, session 12: 0 model calls, 0 tool calls, 0 tokens in (0 cached), 0 out.</sub>\n";
+    assert_eq!(answered, expected);
 }
