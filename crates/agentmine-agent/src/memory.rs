@@ -233,8 +233,8 @@ fn room(
     if fits(&whole.text) {
         return (MemoryShare::Whole, MemoryReason::Active);
     }
-    let entry = &record.entry;
-    let has_summary = !entry.summary.trim().is_empty() && !entry.content.trim().is_empty();
+    let (summary, _) = incoming::markdown(&record.entry.summary);
+    let has_summary = !summary.trim().is_empty();
     match has_summary && fits(&shown(record, MemoryShare::Summary, redact).text) {
         true => (MemoryShare::Summary, MemoryReason::TooLong),
         false => (MemoryShare::Nothing, MemoryReason::NoRoom),

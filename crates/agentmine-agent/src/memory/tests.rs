@@ -257,3 +257,18 @@ fn one_kind_of_hidden_text_is_enough_for_the_explanation() {
         assert_eq!(explanation(content), expected, "{content:?}");
     }
 }
+
+#[test]
+fn a_summary_that_no_page_shows_is_none() {
+    let hidden = with("long", |it| {
+        it.entry.summary = "<!-- evil -->\u{200b}".into();
+        it.entry.content = "word ".repeat(200);
+    });
+    let given = given(&[hidden], 100);
+    assert_eq!(given.text, "");
+    let choice = &given.records[0];
+    assert_eq!(
+        (choice.given, choice.reason),
+        (MemoryShare::Nothing, MemoryReason::NoRoom)
+    );
+}
