@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -356,6 +357,8 @@ fn operators_excludes() -> Option<PathBuf> {
         .env("GIT_DIR", "/dev/null")
         .stdin(Stdio::null())
         .stderr(Stdio::null())
+        // Ctrl-C in a terminal must not make the files unknown.
+        .process_group(0)
         .output()
         .ok()?;
     let named = String::from_utf8(shown.stdout).ok()?;
