@@ -1,12 +1,17 @@
 //! The built-in rules: `rules.txt` lists the commands that are refused, and those for which the user is asked.
 
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::value::{Value, listed, names, rows, short_options, unversioned};
+use crate::script::Command;
+use crate::value::{Value, listed, names, rows, short_options};
 use crate::verdict::{Refusal, ShellVerdict};
 
 static RULES: LazyLock<Vec<[&str; 4]>> = LazyLock::new(|| rows(include_str!("rules.txt")));
 
+/// Longest chain of functions that call each other.
+const MAX_CALLS: usize = 100;
 /// Folders whose loss is the loss of the system or of all files of a user.
 const FOLDERS: &str = "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /media /mnt /opt /proc /root /run \
     /sbin /srv /sys /usr /usr/bin /usr/lib /usr/local /var /var/lib /Users";
@@ -17,15 +22,10 @@ const DEVICES: &str = "/dev/sd /dev/hd /dev/vd /dev/xvd /dev/nvme /dev/mmcblk /d
 
 /// Judges a command by itself; what it runs is judged elsewhere.
 pub(crate) fn judge(name: &str, args: &[Value]) -> ShellVerdict {
-    let listed_as = match unversioned(name) {
-        "pip" => "pip",
-        name if name.starts_with("python") && args.iter().any(|arg| arg.text == "pip") => "pip",
-        _ => name,
-    };
     let matching = RULES.iter().filter(|[_, programs, conditions, _]| {
         let mut programs = programs.split_whitespace();
         let mut conditions = conditions.split_whitespace();
-        programs.any(|program| names(program, listed_as))
+        programs.any(|program| names(program, name))
             && conditions.all(|condition| holds(condition, name, args))
     });
     let verdicts = matching.map(|[action, _, _, why]| match *action {
@@ -35,12 +35,34 @@ pub(crate) fn judge(name: &str, args: &[Value]) -> ShellVerdict {
     verdicts.max().unwrap_or_default()
 }
 
-/// Judges a file that a redirection writes to or reads from.
-pub(crate) fn file(file: &Value) -> ShellVerdict {
-    match is_device(file) {
-        true => ShellVerdict::Deny(Refusal::Builtin(format!("{} is a device", file.text))),
-        false => ShellVerdict::Allow,
+/// Judges a script apart from what its commands run.
+pub(crate) fn shape(commands: &[Command]) -> ShellVerdict {
+    let mut files = commands.iter().flat_map(|command| &command.files);
+    let why = match (endless_call(commands), files.find(|file| is_device(file))) {
+        (Some(name), _) => format!("the function {name} calls itself, as a fork bomb does"),
+        (None, Some(file)) => format!("{} is a device", file.text),
+        (None, None) => return ShellVerdict::Allow,
+    };
+    ShellVerdict::Deny(Refusal::Builtin(why))
+}
+
+/// A function from which calls never come to an end, or only after very many.
+fn endless_call(commands: &[Command]) -> Option<&str> {
+    let mut calls: Vec<(&str, &str)> = Vec::new();
+    for command in commands {
+        let called = command.argv.first().map(|program| program.text.as_str());
+        let callers = command.inside.iter().map(String::as_str);
+        calls.extend(callers.zip(called.into_iter().cycle()));
     }
+    for _ in 0..MAX_CALLS {
+        let before = calls.len();
+        let callers: BTreeSet<&str> = calls.iter().map(|(caller, _)| *caller).collect();
+        calls.retain(|(_, called)| callers.contains(called));
+        if calls.len() == before {
+            break;
+        }
+    }
+    calls.first().map(|(caller, _)| *caller)
 }
 
 fn holds(condition: &str, name: &str, args: &[Value]) -> bool {
@@ -103,7 +125,7 @@ fn is_critical(path: &str) -> bool {
     let path = plain_path(path);
     listed(FOLDERS, &path)
         || (path.starts_with('~') && !path.contains('/'))
-        || path.split('/').all(|step| step == "..")
+        || Path::new(&path).ends_with("..")
 }
 
 /// Whether a file, also one that `of=` names, is a device.
@@ -116,21 +138,19 @@ fn is_device(file: &Value) -> bool {
 
 /// A path without `.`, `..`, repeated slashes and a last `*`.
 fn plain_path(text: &str) -> String {
-    let mut steps: Vec<&str> = Vec::new();
-    let root = if text.starts_with('/') { "/" } else { "" };
-    for step in text.split('/').filter(|step| !matches!(*step, "" | ".")) {
-        match (step, steps.last()) {
-            ("..", Some(&last)) if last != ".." => drop(steps.pop()),
-            ("..", None) if root == "/" => {}
-            _ => steps.push(step),
+    let mut path = PathBuf::new();
+    for step in Path::new(text).components() {
+        match step {
+            Component::ParentDir if path.has_root() || path.file_name().is_some() => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            step => path.push(step),
         }
     }
-    let is_all = |step: &&str| listed("* .* {*,.*} .[!.]*", step);
-    if steps.len() + root.len() > 1 && steps.last().is_some_and(is_all) {
-        steps.pop();
+    let all = ["*", ".*", "{*,.*}", ".[!.]*"];
+    if all.iter().any(|all| path.ends_with(all)) && path.components().count() > 1 {
+        path.pop();
     }
-    match (root, steps.is_empty()) {
-        ("", true) => ".".to_owned(),
-        _ => format!("{root}{}", steps.join("/")),
-    }
+    path.display().to_string()
 }

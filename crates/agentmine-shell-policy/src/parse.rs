@@ -13,36 +13,34 @@ use rable::{Node, NodeKind};
 const MAX_SCRIPT: usize = 64 * 1024;
 /// Deepest nesting of parentheses, braces and backticks.
 const MAX_NESTING: usize = 24;
-/// Most bytes that are parsed or expanded for one script, which has to be read again in parts.
+/// Most bytes that are parsed or expanded, and words that are examined, for one command: its parts have to
+/// be read again, and nested wrappers can be read in very many ways.
 const MAX_WORK: usize = 2 * 1024 * 1024;
 
 /// Why a script cannot be judged.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[derive(Debug)]
 pub(crate) struct Unclear(pub(crate) &'static str);
 
-/// The parser for one script and what is nested in it.
+/// The parser for one command and all that is nested in it.
+#[derive(Debug, Default)]
 pub(crate) struct Parser {
-    left: Cell<usize>,
+    spent: Cell<usize>,
 }
 
 impl Parser {
-    pub(crate) fn new() -> Self {
-        Self {
-            left: Cell::new(MAX_WORK),
-        }
-    }
-
     pub(crate) fn parse(&self, text: &str) -> Result<Vec<Node>, Unclear> {
         self.spend(text.len())?;
         check(text)?;
         rable::parse(text, false).map_err(|_| Unclear("it is not a complete shell script"))
     }
 
-    pub(crate) fn spend(&self, bytes: usize) -> Result<(), Unclear> {
-        let left = self.left.get().checked_sub(bytes);
-        self.left.set(left.unwrap_or(0));
-        left.map(drop).ok_or(Unclear("it takes too long to read"))
+    /// Once too much is spent, everything that follows is refused too.
+    pub(crate) fn spend(&self, amount: usize) -> Result<(), Unclear> {
+        self.spent.set(self.spent.get().saturating_add(amount));
+        match self.spent.get() > MAX_WORK {
+            true => Err(Unclear("it takes too long to read")),
+            false => Ok(()),
+        }
     }
 
     /// The length of the expansion, such as `$(…)` or `${…}`, at the beginning of a text. Only the parser

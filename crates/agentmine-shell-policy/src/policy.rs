@@ -3,24 +3,20 @@
 //! Judging is bounded in time and stack. Accepted: a line made to deceive the parser's bounds can keep
 //! one thread busy.
 
-use std::collections::BTreeSet;
-
 use crate::builtin;
-use crate::parse::Unclear;
-use crate::rule::{EmptyRule, Rule};
-use crate::script::{self, Command};
+use crate::parse::{Parser, Unclear};
+use crate::rule::{Action, EmptyRule, Rule};
+use crate::script;
 use crate::value::{Value, base_name};
 use crate::verdict::{Refusal, ShellVerdict};
-use crate::wrappers::{self, Given};
+use crate::wrappers::{self, Wrapper, is_standard_input};
 
 /// Enough for the deepest nesting that the parser accepts, in a debug build.
 const STACK: usize = 64 * 1024 * 1024;
 /// Deepest nesting of scripts in commands in scripts.
 const MAX_DEPTH: usize = 12;
-/// Limit on the words and bytes that are examined: nested wrappers can be read in very many ways.
-const MAX_EFFORT: usize = 500_000;
-/// Longest chain of functions that call each other.
-const MAX_CALLS: usize = 100;
+/// What the examination of a word costs, compared to that of a byte of a script.
+const WORD: usize = 4;
 
 /// Whether the built-in lists apply besides the operator's rules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,9 +47,7 @@ pub enum ShellCommand<'a> {
 #[derive(Debug, Default)]
 pub struct ShellPolicy {
     builtin: BuiltinRules,
-    deny: Vec<Rule>,
-    ask: Vec<Rule>,
-    allow: Vec<Rule>,
+    rules: Vec<Rule>,
 }
 
 impl ShellPolicy {
@@ -70,12 +64,19 @@ impl ShellPolicy {
         ask: &[String],
         allow: &[String],
     ) -> Result<Self, EmptyRule> {
-        Ok(Self {
-            builtin,
-            deny: Rule::parse_all(deny)?,
-            ask: Rule::parse_all(ask)?,
-            allow: Rule::parse_all(allow)?,
-        })
+        let lists = [
+            (Action::Deny, deny),
+            (Action::Ask, ask),
+            (Action::Allow, allow),
+        ];
+        let parse = |(action, texts): (_, &[String])| -> Vec<_> {
+            texts.iter().map(|text| Rule::parse(action, text)).collect()
+        };
+        let rules = lists
+            .into_iter()
+            .flat_map(parse)
+            .collect::<Result<_, _>>()?;
+        Ok(Self { builtin, rules })
     }
 
     /// Judges a command. Never panics, whatever the command is.
@@ -86,19 +87,14 @@ impl ShellPolicy {
             let judging = thread.spawn_scoped(scope, || Judge::judge(self, command));
             judging.ok().and_then(|judging| judging.join().ok())
         });
-        judged.unwrap_or_else(|| self.undecided(unclear(Unclear("the parser failed"))))
+        judged.unwrap_or_else(|| self.unclear(Unclear("the parser failed")))
     }
 
     /// The verdict on a command by itself.
     fn own(&self, name: &str, args: &[Value]) -> ShellVerdict {
-        if let Some(rule) = Rule::find(&self.deny, name, args) {
-            return rule.refusal(name);
-        }
-        let allow = Rule::find(&self.allow, name, args).map(Rule::specificity);
-        let asks = |rule: &&Rule| allow.is_none_or(|words| words <= rule.specificity());
-        match Rule::find(&self.ask, name, args).filter(asks) {
-            Some(rule) => rule.question(),
-            None if allow.is_some() => ShellVerdict::Allow,
+        let matching = self.rules.iter().filter(|rule| rule.matches(name, args));
+        match matching.max_by_key(|rule| rule.precedence()) {
+            Some(rule) => rule.verdict(name),
             None => self.undecided(builtin::judge(name, args)),
         }
     }
@@ -111,38 +107,24 @@ impl ShellPolicy {
         }
     }
 
+    /// The verdict on what is not clear.
+    fn unclear(&self, why: Unclear) -> ShellVerdict {
+        self.undecided(ShellVerdict::Deny(Refusal::Unclear(why.0.to_owned())))
+    }
+
     /// The verdict on a text that cannot be parsed.
     fn unparsed(&self, text: &str, why: Unclear) -> ShellVerdict {
-        let denied = |rule: &Rule| Some(rule.refusal(rule.mentioned(text)?));
-        let asked = |rule: &Rule| rule.mentioned(text).map(|_| rule.question());
-        let asked = self.ask.iter().find_map(asked).unwrap_or_default();
-        let mention = self.deny.iter().find_map(denied);
-        mention.unwrap_or_else(|| self.undecided(unclear(why)).max(asked))
+        let rules = self.rules.iter();
+        let mentions = rules.filter_map(|rule| Some(rule.verdict(rule.mentioned(text)?)));
+        mentions.fold(self.unclear(why), ShellVerdict::max)
     }
-
-    /// The verdict on a script apart from what its commands run.
-    fn shape(&self, commands: &[Command]) -> ShellVerdict {
-        if self.builtin == BuiltinRules::Ignore {
-            return ShellVerdict::Allow;
-        }
-        if let Some(name) = endless_call(commands) {
-            let why = format!("the function {name} calls itself, as a fork bomb does");
-            return ShellVerdict::Deny(Refusal::Builtin(why));
-        }
-        let files = commands.iter().flat_map(|command| &command.files);
-        files.map(builtin::file).max().unwrap_or_default()
-    }
-}
-
-fn unclear(why: Unclear) -> ShellVerdict {
-    ShellVerdict::Deny(Refusal::Unclear(why.0.to_owned()))
 }
 
 /// A judgement under way.
 struct Judge<'a> {
     policy: &'a ShellPolicy,
+    parser: Parser,
     depth: usize,
-    left: usize,
     /// The strictest verdict up to now.
     verdict: ShellVerdict,
 }
@@ -151,8 +133,8 @@ impl<'a> Judge<'a> {
     fn judge(policy: &'a ShellPolicy, command: ShellCommand<'_>) -> ShellVerdict {
         let mut judge = Self {
             policy,
+            parser: Parser::default(),
             depth: 0,
-            left: MAX_EFFORT,
             verdict: ShellVerdict::Allow,
         };
         match command {
@@ -170,11 +152,17 @@ impl<'a> Judge<'a> {
         self.verdict = std::mem::take(&mut self.verdict).max(verdict);
     }
 
+    /// Asks about something that is not known.
+    fn ask(&mut self, what: &str) {
+        let why = format!("{what} will only be known when it runs");
+        self.add(self.policy.undecided(ShellVerdict::Ask(why)));
+    }
+
     fn script(&mut self, text: &str) {
         let spent = self.spend(text.len() + 1);
-        match spent.and_then(|()| script::commands(text)) {
+        match spent.and_then(|()| script::commands(text, &self.parser)) {
             Ok(commands) => {
-                self.add(self.policy.shape(&commands));
+                self.add(self.policy.undecided(builtin::shape(&commands)));
                 for command in commands {
                     self.argv(&command.argv, &command.stdin);
                 }
@@ -183,10 +171,33 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Judges the script that a program is given.
+    fn given_script(&mut self, name: &str, script: &Value) {
+        self.script(&script.text);
+        if !script.is_known() {
+            self.ask(&format!("what {name} runs"));
+        }
+    }
+
+    /// Judges a text that may be no script at all: only a refusal counts, or a rule of the operator where no
+    /// built-in rules apply.
+    fn possible_script(&mut self, text: &str) {
+        if Parser::default().parse(text).is_err() {
+            return;
+        }
+        let before = std::mem::take(&mut self.verdict);
+        self.script(text);
+        let asked = matches!(self.verdict, ShellVerdict::Ask(_));
+        if asked && self.policy.builtin == BuiltinRules::Apply {
+            self.verdict = ShellVerdict::Allow;
+        }
+        self.add(before);
+    }
+
     /// Judges one command and what it is given to run.
     fn argv(&mut self, argv: &[Value], stdin: &Value) {
-        if let Err(why) = self.spend(argv.len() + 10) {
-            return self.add(self.policy.undecided(unclear(why)));
+        if let Err(why) = self.spend(WORD * (argv.len() + 10)) {
+            return self.add(self.policy.unclear(why));
         }
         let Some((program, args)) = argv.split_first() else {
             return;
@@ -195,77 +206,82 @@ impl<'a> Judge<'a> {
         let pattern = program.pattern && !matches!(text, "[" | "[[");
         if !program.is_known() || pattern || text.is_empty() {
             let shown: String = text.chars().take(80).collect();
-            let why = format!("which program {shown:?} is will only be known when it runs");
-            return self.add(self.policy.undecided(ShellVerdict::Ask(why)));
+            return self.ask(&format!("which program {shown:?} is"));
         }
         let name = base_name(text);
         self.add(self.policy.own(name, args));
-        self.depth += 1;
-        for given in wrappers::given(name, args, stdin) {
-            self.given(name, &given, stdin);
-        }
-        self.depth -= 1;
-    }
-
-    fn given(&mut self, name: &str, given: &Given, stdin: &Value) {
-        match given {
-            Given::Argv(argv) => self.argv(argv, stdin),
-            Given::Anywhere(args) => {
-                for at in (0..args.len()).filter(|at| args[*at].is_known()) {
-                    self.argv(&args[at..], stdin);
-                    if args[at].text.contains(' ') {
-                        self.script(&args[at].text);
-                    }
-                }
-            }
-            Given::Script(script) => {
-                self.script(&script.text);
-                if !script.is_known() {
-                    let why = format!("what {name} runs will only be known when it runs");
-                    self.add(self.policy.undecided(ShellVerdict::Ask(why)));
-                }
-            }
-            Given::Perhaps(text) if script::is_script(text) => {
-                let before = std::mem::take(&mut self.verdict);
-                self.script(text);
-                let asked = matches!(self.verdict, ShellVerdict::Ask(_));
-                if asked && self.policy.builtin == BuiltinRules::Apply {
-                    self.verdict = ShellVerdict::Allow;
-                }
-                self.add(before);
-            }
-            Given::Perhaps(_) => {}
+        if let Some(wrapper) = Wrapper::find(name) {
+            self.depth += 1;
+            self.given(name, &wrapper, args, stdin);
+            self.depth -= 1;
         }
     }
 
-    /// Spends effort, or fails when too little is left.
-    fn spend(&mut self, amount: usize) -> Result<(), Unclear> {
-        if self.depth > MAX_DEPTH {
-            return Err(Unclear("it is nested too deeply"));
+    /// Judges what a program is given to run.
+    fn given(&mut self, name: &str, wrapper: &Wrapper, args: &[Value], stdin: &Value) {
+        let mut scripts = wrapper.option_scripts(args);
+        match wrapper.how {
+            "none" => {}
+            "anywhere" => self.anywhere(args, stdin),
+            "exec" => {
+                let commands = wrappers::executed(args);
+                commands.iter().for_each(|argv| self.argv(argv, stdin));
+            }
+            "code" => {
+                let texts = args.iter().chain([stdin]).flat_map(wrappers::texts);
+                texts.for_each(|text| self.possible_script(&text));
+            }
+            "settings" => wrappers::settings(args).for_each(|text| self.possible_script(text)),
+            "aliases" => scripts.extend(wrappers::aliases(args)),
+            "script" => scripts.extend(args.iter().find(|arg| arg.text != "--").cloned()),
+            // What is in a file is not examined.
+            "source" => {
+                let file = args.first().filter(|file| is_standard_input(file));
+                scripts.extend(file.and(Some(stdin)).cloned());
+            }
+            "shell" => scripts.extend(wrapper.shell(args, stdin)),
+            how if how.contains("input") => {
+                self.wrapped(name, wrapper, &wrappers::with_input(args), stdin);
+            }
+            _ => self.wrapped(name, wrapper, args, stdin),
         }
-        let left = self.left.checked_sub(amount);
-        // Once it is spent, everything that follows is refused too.
-        self.left = left.unwrap_or(0);
-        let spent = left.map(drop);
-        spent.ok_or(Unclear("it can be read in too many ways"))
+        for script in scripts {
+            self.given_script(name, &script);
+        }
     }
-}
 
-/// A function from which calls never come to an end, or only after very many.
-fn endless_call(commands: &[Command]) -> Option<&str> {
-    let mut calls: Vec<(&str, &str)> = Vec::new();
-    for command in commands {
-        let called = command.argv.first().map(|program| program.text.as_str());
-        let callers = command.inside.iter().map(String::as_str);
-        calls.extend(callers.zip(called.into_iter().cycle()));
-    }
-    for _ in 0..MAX_CALLS {
-        let before = calls.len();
-        let callers: BTreeSet<&str> = calls.iter().map(|(caller, _)| *caller).collect();
-        calls.retain(|(_, called)| callers.contains(called));
-        if calls.len() == before {
-            break;
+    /// Judges the command that comes after a program's own arguments.
+    fn wrapped(&mut self, name: &str, wrapper: &Wrapper, args: &[Value], stdin: &Value) {
+        let (at, is_certain) = wrapper.command(name, args);
+        let command = args.get(at..).unwrap_or_default();
+        if wrapper.joins() {
+            self.given_script(name, &wrappers::joined(command));
+        }
+        if !is_certain {
+            self.anywhere(command, stdin);
+            if command.first().is_some_and(Value::begins_unknown) {
+                self.given_script(name, &Value::unknown());
+            }
+        } else if wrapper.how != "joined" {
+            self.argv(command, stdin);
         }
     }
-    calls.first().map(|(caller, _)| *caller)
+
+    /// Judges a command that begins somewhere among these arguments.
+    fn anywhere(&mut self, args: &[Value], stdin: &Value) {
+        for at in (0..args.len()).filter(|at| args[*at].is_known()) {
+            self.argv(&args[at..], stdin);
+            if args[at].text.contains(' ') {
+                self.script(&args[at].text);
+            }
+        }
+    }
+
+    /// Spends effort, or fails when too little is left or the nesting is too deep.
+    fn spend(&self, amount: usize) -> Result<(), Unclear> {
+        match self.depth > MAX_DEPTH {
+            true => Err(Unclear("it is nested too deeply")),
+            false => self.parser.spend(amount),
+        }
+    }
 }

@@ -13,53 +13,60 @@ use crate::verdict::{Refusal, ShellVerdict};
 #[error("a rule is empty: write a program, or a program and words, such as \"git push\"")]
 pub struct EmptyRule;
 
+/// What a rule does with a command that it matches. A greater one is stricter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Action {
+    Allow,
+    Ask,
+    Deny,
+}
+
 #[derive(Debug)]
 pub(crate) struct Rule {
+    action: Action,
     text: String,
 }
 
 impl Rule {
-    pub(crate) fn parse_all(texts: &[String]) -> Result<Vec<Self>, EmptyRule> {
-        let parse = |text: &String| match text.trim().is_empty() {
+    pub(crate) fn parse(action: Action, text: &str) -> Result<Self, EmptyRule> {
+        let text = text.to_owned();
+        match text.trim().is_empty() {
             true => Err(EmptyRule),
-            false => Ok(Self { text: text.clone() }),
-        };
-        texts.iter().map(parse).collect()
+            false => Ok(Self { action, text }),
+        }
     }
 
-    /// The most specific rule that matches a command: the one with the most words.
-    pub(crate) fn find<'a>(rules: &'a [Self], name: &str, args: &[Value]) -> Option<&'a Self> {
-        let named = rules.iter().filter(|rule| rule.names(name));
-        let matching = named.filter(|rule| rule.words().skip(1).all(|word| has(word, args)));
-        matching.max_by_key(|rule| rule.specificity())
+    pub(crate) fn matches(&self, name: &str, args: &[Value]) -> bool {
+        self.names(name) && self.words().skip(1).all(|word| has(word, args))
     }
 
-    /// How many words it has.
-    pub(crate) fn specificity(&self) -> usize {
-        self.words().count()
+    /// The order of the rules that match a command: the greatest decides. One that denies comes before all
+    /// others, then the one with the most words, then the stricter one.
+    pub(crate) fn precedence(&self) -> (bool, usize, Action) {
+        let denies = self.action == Action::Deny;
+        (denies, self.words().count(), self.action)
     }
 
     /// The program that a text mentions and that this rule names alone. A text that cannot be parsed is
     /// searched for it, since a shell may run its first lines all the same.
     pub(crate) fn mentioned<'a>(&self, text: &'a str) -> Option<&'a str> {
         let ends = |c: char| c.is_whitespace() || ";|&()`{}!<>\"'\\$=".contains(c);
+        let is_bare = self.words().count() == 1;
         let mut mentioned = text.split(ends).map(base_name);
-        let is_bare = self.specificity() == 1;
         mentioned.find(|name| is_bare && self.names(name))
     }
 
-    pub(crate) fn refusal(&self, program: &str) -> ShellVerdict {
-        ShellVerdict::Deny(Refusal::Rule {
-            rule: self.text.clone(),
-            program: program.to_owned(),
-        })
-    }
-
-    pub(crate) fn question(&self) -> ShellVerdict {
-        ShellVerdict::Ask(format!(
-            "the operator's rule {:?} asks for a person's agreement",
-            self.text
-        ))
+    /// The verdict on a program that it matches.
+    pub(crate) fn verdict(&self, program: &str) -> ShellVerdict {
+        let rule = self.text.clone();
+        let program = program.to_owned();
+        match self.action {
+            Action::Allow => ShellVerdict::Allow,
+            Action::Ask => ShellVerdict::Ask(format!(
+                "the operator's rule {rule:?} asks for a person's agreement"
+            )),
+            Action::Deny => ShellVerdict::Deny(Refusal::Rule { rule, program }),
+        }
     }
 
     fn names(&self, name: &str) -> bool {
@@ -73,12 +80,12 @@ impl Rule {
 }
 
 fn has(word: &str, args: &[Value]) -> bool {
-    let letters = short_options(word);
-    let options = args.iter().map(|arg| short_options(&arg.text));
-    match letters.is_empty() {
-        true => args.iter().any(|arg| arg.text == word),
-        false => letters
-            .chars()
-            .all(|letter| options.clone().any(|given| given.contains(letter))),
+    let given = |letter| {
+        args.iter()
+            .any(|arg| short_options(&arg.text).contains(letter))
+    };
+    match short_options(word) {
+        "" => args.iter().any(|arg| arg.text == word),
+        letters => letters.chars().all(given),
     }
 }

@@ -23,18 +23,15 @@ pub(crate) struct Command {
 }
 
 /// The commands of a script, those in substitutions included.
-pub(crate) fn commands(text: &str) -> Result<Vec<Command>, Unclear> {
-    let parser = Parser::new();
+pub(crate) fn commands(text: &str, parser: &Parser) -> Result<Vec<Command>, Unclear> {
     let mut readings = vec![parser.parse(text)?];
     // In dash, `&>` ends a command in the background and redirects the next one, and `[[` is a program,
     // so that `&&` and `||` end its command. Where that is no script, dash runs nothing.
     let dash = text.replace("&>", "& >").replace("[[", "[ [");
     // Shells join the lines first, which can make one operator of two.
     let joined = text.replace("\\\n", "");
-    for other in [dash, joined] {
-        if other != text {
-            readings.extend(parser.parse(&other));
-        }
+    for other in [dash, joined].iter().filter(|other| *other != text) {
+        readings.extend(parser.parse(other));
     }
     let mut walk = Walk {
         parser,
@@ -44,20 +41,16 @@ pub(crate) fn commands(text: &str) -> Result<Vec<Command>, Unclear> {
         substituted: false,
         timed: false,
     };
-    readings.iter().try_for_each(|nodes| walk.nodes(nodes))?;
-    walk.found = Some(Vec::new());
-    readings.iter().try_for_each(|nodes| walk.nodes(nodes))?;
+    for found in [None, Some(Vec::new())] {
+        walk.found = found;
+        readings.iter().try_for_each(|nodes| walk.nodes(nodes))?;
+    }
     Ok(walk.found.unwrap_or_default())
 }
 
-/// Whether a text is a script at all.
-pub(crate) fn is_script(text: &str) -> bool {
-    Parser::new().parse(text).is_ok()
-}
-
 /// A walk over a script: one to learn what it assigns, and one to find its commands.
-struct Walk {
-    parser: Parser,
+struct Walk<'a> {
+    parser: &'a Parser,
     variables: Variables,
     found: Option<Vec<Command>>,
     functions: Vec<String>,
@@ -69,8 +62,8 @@ struct Walk {
 
 type Done = Result<(), Unclear>;
 
-impl Walk {
-    fn nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> Done {
+impl Walk<'_> {
+    fn nodes<'n>(&mut self, nodes: impl IntoIterator<Item = &'n Node>) -> Done {
         nodes.into_iter().try_for_each(|node| self.node(node))
     }
 
@@ -134,16 +127,21 @@ impl Walk {
         let mut argv: Vec<Value> = Vec::new();
         for node in words {
             let text = source(node)?;
-            let declared = match listed(DECLARING, program) {
-                true => self.assignment(text)?,
-                false => None,
-            };
-            match declared {
+            let declares = listed(DECLARING, program);
+            match declares
+                .then(|| self.assignment(text))
+                .transpose()?
+                .flatten()
+            {
                 Some(word) => argv.push(word),
                 None => argv.extend(self.text(text, Mode::Words)?),
             }
         }
-        self.learn(program, &argv);
+        if listed(ASSIGNING, program) {
+            argv.iter()
+                .for_each(|arg| self.assign(&arg.text, Value::unknown()));
+        }
+        self.variables.lost |= listed("eval . source", program);
         argv.splice(0..0, timed.then(|| Value::known("time")));
         let mut command = Command {
             argv,
@@ -167,12 +165,12 @@ impl Walk {
                 return Err(Unclear("a here-document has no text"));
             }
             NodeKind::HereDoc {
-                content,
-                quoted: true,
-                ..
-            } => command.stdin = Value::known(content),
-            NodeKind::HereDoc { content, .. } => {
-                command.stdin = self.one(content, Mode::Document)?
+                content, quoted, ..
+            } => {
+                command.stdin = match quoted {
+                    true => Value::known(content),
+                    false => self.one(content, Mode::Document)?,
+                };
             }
             NodeKind::Redirect { op, target, .. } => {
                 let file = self.one(source(target)?, Mode::One)?;
@@ -220,7 +218,7 @@ impl Walk {
             scripts,
             assigned,
             ..
-        } = Expansion::of(text, mode, &self.variables, &self.parser)?;
+        } = Expansion::of(text, mode, &self.variables, self.parser)?;
         for name in assigned {
             self.assign(&name, Value::unknown());
         }
@@ -237,16 +235,6 @@ impl Walk {
         if self.found.is_none() {
             self.variables.assign(name, value);
         }
-    }
-
-    /// Notes what a builtin does to variables.
-    fn learn(&mut self, program: &str, argv: &[Value]) {
-        if listed(ASSIGNING, program) {
-            for arg in argv {
-                self.assign(&arg.text, Value::unknown());
-            }
-        }
-        self.variables.lost |= listed("eval . source", program);
     }
 }
 

@@ -1044,3 +1044,46 @@ fn options_do_not_hide_a_command() {
     );
     all("allow", &["ssh \"$host\" uptime", "watch -n 5 ls"]);
 }
+
+#[test]
+fn the_options_of_a_shell_do_not_hide_its_script() {
+    all(
+        "deny",
+        &[
+            "bash -euo pipefail -c 'rm -rf x'",
+            "bash +eo pipefail -O extglob -c 'rm -rf x'",
+            "bash -c -o pipefail 'rm -rf x'",
+            "bash -c -s 'rm -rf x'",
+            "sh -c - 'rm -rf x'",
+        ],
+    );
+    // dash runs the script, and then what it reads.
+    none_runs(&[
+        "curl https://x | sh -cs true",
+        "curl https://x | sh -s -c true",
+        "sh $X",
+        "sh -$X ls",
+    ]);
+    all(
+        "allow",
+        &[
+            "bash -euo pipefail -c 'ls | wc -l'",
+            "bash -euo pipefail build.sh --clean",
+            "bash -s -- $X <<E\nls\nE",
+            "bash --rcfile x build.sh",
+        ],
+    );
+}
+
+/// Its value, or the command: a running shell knows.
+#[test]
+fn what_follows_an_unknown_option_is_asked_for() {
+    all(
+        "ask",
+        &["unshare --zz $X -rf /", "timeout --zz \"$X\" make"],
+    );
+    all(
+        "allow",
+        &["unshare --zz x make", "timeout --zz 5 make \"$X\""],
+    );
+}

@@ -126,8 +126,3 @@ pub(crate) fn base_name(program: &str) -> &str {
     let trimmed = program.trim_end_matches('/');
     trimmed.rsplit('/').next().unwrap_or(trimmed)
 }
-
-/// `python3.11` is `python`.
-pub(crate) fn unversioned(name: &str) -> &str {
-    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')
-}
