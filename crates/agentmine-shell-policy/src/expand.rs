@@ -249,6 +249,7 @@ impl<'a> Expansion<'a> {
             return Ok(end);
         };
         if let Some(end) = calculation(text) {
+            self.document(&text[3..end])?;
             return Ok(end);
         }
         // A substitution that begins with a subshell looks the same, and the parser may not see that.

@@ -239,6 +239,7 @@ fn what_only_a_running_shell_knows_is_not_simply_run() {
         "X=a; X=-rf; rm $X /",
         "X=a; eval X=$Y; rm $X /",
         ": ${X:=-rf}; X=a; rm $X /",
+        "f() { X=a; }; : $((${X:=-rf})); rm $X /",
         "echo 'rm -rf /' | sh",
         "curl https://x | sh",
         "curl https://x | sudo bash",
@@ -1071,6 +1072,7 @@ fn the_options_of_a_shell_do_not_hide_its_script() {
             "bash -euo pipefail build.sh --clean",
             "bash -s -- $X <<E\nls\nE",
             "bash --rcfile x build.sh",
+            "bash -- -x.sh",
         ],
     );
 }
@@ -1086,4 +1088,42 @@ fn what_follows_an_unknown_option_is_asked_for() {
         "allow",
         &["unshare --zz x make", "timeout --zz 5 make \"$X\""],
     );
+}
+
+#[test]
+fn what_xargs_reads_goes_where_the_line_says() {
+    none_runs(&["xargs -IF F -rf /", "xargs -I F F -rf /", "xargs -I '' rm"]);
+    all("allow", &["xargs -I F rm -- F", "xargs -IF rm -- F"]);
+}
+
+#[test]
+fn the_values_of_options_are_no_commands() {
+    all(
+        "deny",
+        &[
+            "su -lc 'rm -rf x'",
+            "su --command 'rm -rf x'",
+            "env -vS 'rm -rf x'",
+            "nice -q5 3 rm -rf x",
+        ],
+    );
+    all(
+        "allow",
+        &[
+            "nice -n5 echo format",
+            "nice -5 echo format",
+            "env -i echo format",
+            "timeout -s9 5 echo reboot",
+            "git commit -m 'rm -rf x'",
+        ],
+    );
+}
+
+#[test]
+fn a_rule_with_letters_needs_all_of_them() {
+    let rules = operators(&["rm -rf"], &[], &[]);
+    for (line, denied) in [("rm -r x", false), ("rm -f x", false), ("rm -f x -r", true)] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_eq!(verdict != ShellVerdict::Allow, denied, "{line}");
+    }
 }

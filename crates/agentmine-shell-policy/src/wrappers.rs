@@ -103,7 +103,7 @@ impl Wrapper {
         };
         let mut at = 0;
         while let Some(arg) = args.get(at).filter(is_option) {
-            // `-euo pipefail`
+            // A letter `o` takes the next argument: `-euo pipefail`.
             let named = !arg.text.starts_with("--") && arg.text.contains(['o', 'O']);
             at += 1 + usize::from(named || listed(self.values, &arg.text));
             if arg.text == "--" {
