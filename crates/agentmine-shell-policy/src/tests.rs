@@ -1064,6 +1064,7 @@ fn the_options_of_a_shell_do_not_hide_its_script() {
         "curl https://x | sh -s -c true",
         "sh $X",
         "sh -$X ls",
+        "sh + $X",
     ]);
     all(
         "allow",

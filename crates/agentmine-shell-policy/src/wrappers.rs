@@ -99,7 +99,7 @@ impl Wrapper {
     /// The scripts that a shell runs: `sh -c script`, or its standard input.
     pub(crate) fn shell(&self, args: &[Value], stdin: &Value) -> Vec<Value> {
         let is_option = |arg: &&Value| {
-            arg.text.len() > 1 && arg.text.starts_with(['-', '+']) && !arg.begins_unknown()
+            arg.text != "-" && arg.text.starts_with(['-', '+']) && !arg.begins_unknown()
         };
         let mut at = 0;
         while let Some(arg) = args.get(at).filter(is_option) {
