@@ -1055,6 +1055,7 @@ fn the_options_of_a_shell_do_not_hide_its_script() {
             "bash +eo pipefail -O extglob -c 'rm -rf x'",
             "bash -c -o pipefail 'rm -rf x'",
             "bash -c -s 'rm -rf x'",
+            "zsh -coerrexit 'rm -rf x'",
             "sh -c - 'rm -rf x'",
         ],
     );

@@ -101,21 +101,26 @@ impl Wrapper {
         let is_option = |arg: &&Value| {
             arg.text != "-" && arg.text.starts_with(['-', '+']) && !arg.begins_unknown()
         };
-        let mut at = 0;
+        let (mut at, mut operands) = (0, Vec::new());
         while let Some(arg) = args.get(at).filter(is_option) {
-            // A letter `o` takes the next argument: `-euo pipefail`.
-            let named = !arg.text.starts_with("--") && arg.text.contains(['o', 'O']);
-            at += 1 + usize::from(named || listed(self.values, &arg.text));
+            // In `-euo pipefail`, the letter `o` takes the next argument, but some shells read `-opipefail`.
+            let letter = !arg.text.starts_with("--") && arg.text.contains(['o', 'O']);
+            if letter && arg.text.len() > 2 {
+                operands.extend(args.get(at + 1));
+            }
+            at += 1 + usize::from(letter || listed(self.values, &arg.text));
             if arg.text == "--" {
                 break;
             }
         }
-        let (options, operands) = args.split_at(at.min(args.len()));
+        let (options, rest) = args.split_at(at.min(args.len()));
         let letters = options.iter().map(|arg| short_options(&arg.text));
         let has = |letter: char| letters.clone().any(|given| given.contains(letter));
         let runs = has('c') || options.iter().any(|arg| arg.text == "--command");
         let is_operand = |arg: &&Value| !runs || arg.text != "-" || arg.begins_unknown();
-        match operands.iter().find(is_operand) {
+        let operands = operands.into_iter().map(Some);
+        let operands = operands.chain([rest.iter().find(is_operand)]);
+        let scripts = operands.flat_map(|operand| match operand {
             _ if has('s') && !runs => vec![stdin.clone()],
             Some(arg) if arg.begins_unknown() => vec![Value::unknown()],
             // dash runs both.
@@ -123,7 +128,8 @@ impl Wrapper {
             Some(script) if runs => vec![script.clone()],
             Some(file) if !is_standard_input(file) => Vec::new(),
             _ => vec![stdin.clone()],
-        }
+        });
+        scripts.collect()
     }
 }
 
