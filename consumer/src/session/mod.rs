@@ -272,7 +272,7 @@ async fn work_on(
             false => Ok((discussion(ctx).await?, memory(ctx).await?)),
         }
     };
-    let prepared = prepare(ctx, item, round.as_ref(), start, checkpoints);
+    let prepared = Box::pin(prepare(ctx, item, round.as_ref(), start, checkpoints));
     let both = async { tokio::try_join!(told, prepared) };
     let ((mut discussion, memory), prepared) = heartbeat.unless_interrupted(both).await?;
     if let Some(round) = round.as_mut().filter(|_| !history.has_task()) {
