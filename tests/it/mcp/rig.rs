@@ -12,13 +12,13 @@ use agentmine_mcp::{
 use agentmine_tests::mcp::Mark;
 
 /// Time limit for anything that has none of its own.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(70);
 
 /// Short enough for tests, and long enough for a busy machine.
 pub(super) fn policy() -> ManagerPolicy {
     ManagerPolicy {
         limits: McpLimits {
-            start: Duration::from_secs(25),
+            start: Duration::from_secs(60),
             total: Duration::from_secs(20),
             ..McpLimits::default()
         },
