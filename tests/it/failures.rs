@@ -445,7 +445,7 @@ async fn an_absent_broker_and_a_wrong_password_are_reported_once_within_five_sec
     }
 }
 
-/// A task whose wake-up cannot be published yet. The producer fails by that, unless a consumer has found the task before.
+/// A task whose wake-up cannot be published yet. The producer fails because of that, unless a consumer has already found the task.
 async fn one_issue_announced_later(rig: &Rig) {
     rig.label_issue();
     let (_, log) = rig.spawn("producer", &["--once"]).end().await;

@@ -121,7 +121,7 @@ pub(crate) async fn prepare(
     let repository = ctx.effects.tracker().repository(&ctx.task.item).await?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
-    // Each of them asks the tracker, and nothing of the others.
+    // None of these requests to the tracker needs the answer of another.
     let ((), co_author, agent) = tokio::try_join!(
         refuse_protected(ctx, &branches.work),
         co_author(ctx),

@@ -104,11 +104,11 @@ impl Wrapper {
         let (mut at, mut operands) = (0, Vec::new());
         while let Some(arg) = args.get(at).filter(is_option) {
             // In `-euo pipefail`, the letter `o` takes the next argument, but some shells read `-opipefail`.
-            let letter = !arg.text.starts_with("--") && arg.text.contains(['o', 'O']);
-            if letter && arg.text.len() > 2 {
+            let takes_next = !arg.text.starts_with("--") && arg.text.contains(['o', 'O']);
+            if takes_next && arg.text.len() > 2 {
                 operands.extend(args.get(at + 1));
             }
-            at += 1 + usize::from(letter || listed(self.values, &arg.text));
+            at += 1 + usize::from(takes_next || listed(self.values, &arg.text));
             if arg.text == "--" {
                 break;
             }

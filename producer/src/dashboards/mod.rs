@@ -268,7 +268,7 @@ async fn view(
             part.push(task);
         }
     }
-    // The store is asked for the reasons of each task that is shown, and the dashboard is held meanwhile.
+    // The reasons are read task by task while the dashboard is held, so only those of tasks that are shown.
     view.more_waiting += waiting.len().saturating_sub(DASHBOARD_ENTRIES);
     waiting.truncate(DASHBOARD_ENTRIES);
     ended.reverse();
