@@ -4,10 +4,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use agentmine_domain::Task;
-use agentmine_tests::forge::{DEMO, Fault};
+use agentmine_tests::forge::{DEMO, Fault, Forge};
 use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say, shell};
+use serde_json::json;
 
 use crate::rig::{Rig, assert_done, containers};
+
+/// Time limit for what the consumer does by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Leaves the commit and the push to the worker.
 fn leaves_its_work_uncommitted() -> Scenario {
@@ -26,7 +30,7 @@ async fn verifying(task: &Task) -> String {
         if let Some(name) = names.iter().find(|name| name.ends_with("-verify")) {
             return name.clone();
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{names:?}");
+        assert!(begun.elapsed() < PATIENCE, "{names:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -91,4 +95,47 @@ async fn the_sandbox_for_the_checks_is_made_when_the_agent_pushes_and_again_if_i
     let body = &pulls[0].body;
     assert!(body.contains("| `sh test.sh` | 0 |"), "{body}");
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
+}
+
+/// How often a pack was asked for, or what branches there are, by a clone or a fetch.
+fn requests_to_fetch(forge: &Forge) -> usize {
+    let requests = forge.requests();
+    let fetches = requests
+        .iter()
+        .filter(|seen| seen.method == "POST" && seen.target.ends_with("/git-upload-pack"));
+    fetches.count()
+}
+
+/// While the model still thinks, so that the measurement does not wait for it; what is pushed after that is fetched as well.
+#[tokio::test]
+async fn what_the_agent_pushes_is_fetched_at_once_and_a_later_push_after_it() {
+    let mut rig = Rig::local(Scenario::new("pushes its work twice").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        commit_and_push("Greet the argument"),
+        shell("echo more > more"),
+        commit_and_push("Say more"),
+        say("`greet.sh` now greets its argument."),
+    ]))
+    .await;
+    rig.config["agent"] =
+        json!({ "checks": ["sh test.sh && test -f more && git diff --quiet @{upstream}"] });
+    rig.produce_issue().await;
+    rig.model.hold_at(1);
+    let consumer = rig.spawn("consumer", &["--once"]);
+    rig.model.wait_for_held(1).await;
+    let before = requests_to_fetch(&rig.forge);
+    rig.model.release();
+    rig.model.hold_at(2);
+    // Each asks for the branches and then for a pack.
+    let is_fetched = |forge: &Forge| requests_to_fetch(forge) >= before + 4;
+    rig.forge
+        .wait_until("it is cloned and fetched", PATIENCE, is_fetched)
+        .await;
+    rig.model.release();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    assert_done(&task);
+    let body = &rig.forge.pulls(DEMO)[0].body;
+    assert!(body.contains("test -f more"), "{body}");
 }

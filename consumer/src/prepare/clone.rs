@@ -91,7 +91,7 @@ pub(super) async fn clone(
             .git_ok(&["checkout", "--quiet", "-b", &branches.work])
             .await?;
         if pushed {
-            let remote = format!("refs/remotes/origin/{}", branches.work);
+            let remote = remote_ref(&branches.work);
             workspace
                 .git_ok(&["reset", "--quiet", "--hard", &remote])
                 .await?;
@@ -124,7 +124,7 @@ async fn check_out_target(
     depth: Option<u32>,
 ) -> Result<(), SessionError> {
     reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
-    let remote = format!("refs/remotes/origin/{}", branches.target);
+    let remote = remote_ref(&branches.target);
     workspace
         .git_ok(&["checkout", "--quiet", "--detach", &remote])
         .await?;
@@ -194,9 +194,11 @@ pub(crate) enum CloneOf<'a> {
 }
 
 /// A clone of the branch that the work starts from, in which no commit is checked out for the measurement yet.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct StartCloned {
     depth: Option<u32>,
+    /// The commit that was fetched as the work branch.
+    result: Option<String>,
 }
 
 impl StartCloned {
@@ -207,48 +209,80 @@ impl StartCloned {
         branches: &WorkBranches,
     ) -> Result<Self, SessionError> {
         let depth = clone_start(ctx, workspace, branches).await?;
-        Ok(Self { depth })
+        Ok(Self {
+            depth,
+            result: None,
+        })
     }
-}
 
-/// Checks out a commit in its own clone.
-pub(crate) async fn check_out(
-    StartCloned { depth }: StartCloned,
-    workspace: &Workspace,
-    branches: &WorkBranches,
-    commit: CloneOf<'_>,
-) -> Result<(), SessionError> {
-    if !branches.opens_pull_request {
-        reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
+    /// Fetches the commit `head` of the work branch as that branch, unless that was done before.
+    pub(crate) async fn fetch_result(
+        &mut self,
+        workspace: &Workspace,
+        work: &str,
+        head: &str,
+    ) -> Result<(), SessionError> {
+        if self.result.as_deref() != Some(head) {
+            // By its id, for which git need not ask what branches there are.
+            let refspec = format!("+{head}:{}", remote_ref(work));
+            fetch(workspace, self.depth, &refspec).await?;
+            self.result = Some(head.to_owned());
+        }
+        Ok(())
     }
-    match commit {
-        CloneOf::Result(head) => {
-            if branches.opens_pull_request {
-                fetch(workspace, depth, &work_refspec(&branches.work)).await?;
-                let remote = format!("refs/remotes/origin/{}", branches.work);
+
+    /// The same by the branch's name: some hosts give no commit by its id.
+    async fn fetch_branch(
+        &self,
+        workspace: &Workspace,
+        work: &str,
+        head: &str,
+    ) -> Result<(), SessionError> {
+        fetch(workspace, self.depth, &refspec_of(work)).await?;
+        match workspace.git_ok(&["rev-parse", &remote_ref(work)]).await? == head {
+            true => Ok(()),
+            false => Err(SessionError::BranchMoved),
+        }
+    }
+
+    /// Checks out a commit in its own clone.
+    pub(crate) async fn check_out(
+        mut self,
+        workspace: &Workspace,
+        branches: &WorkBranches,
+        commit: CloneOf<'_>,
+    ) -> Result<(), SessionError> {
+        let WorkBranches { work, target, .. } = branches;
+        if !branches.opens_pull_request {
+            reach_merge_base(workspace, target, self.depth.is_some()).await?;
+        }
+        match commit {
+            CloneOf::Result(head) if branches.opens_pull_request => {
+                match self.fetch_result(workspace, work, head).await {
+                    Err(SessionError::Workspace(WorkspaceError::Git { .. })) => {
+                        self.fetch_branch(workspace, work, head).await
+                    }
+                    fetched => fetched,
+                }?;
+                let remote = remote_ref(work);
                 workspace
-                    .git_ok(&[
-                        "checkout",
-                        "--quiet",
-                        "--force",
-                        "-B",
-                        &branches.work,
-                        &remote,
-                    ])
+                    .git_ok(&["checkout", "--quiet", "--force", "-B", work, &remote])
                     .await?;
             }
-            if workspace.git_ok(&["rev-parse", "HEAD"]).await? != head {
-                return Err(SessionError::BranchMoved);
+            CloneOf::Result(head) => {
+                if !is_at(workspace, head).await? {
+                    return Err(SessionError::BranchMoved);
+                }
+            }
+            CloneOf::Base(base) => {
+                fetch(workspace, self.depth, base).await?;
+                workspace
+                    .git_ok(&["checkout", "--quiet", "--force", "--detach", base])
+                    .await?;
             }
         }
-        CloneOf::Base(base) => {
-            fetch(workspace, depth, base).await?;
-            workspace
-                .git_ok(&["checkout", "--quiet", "--force", "--detach", base])
-                .await?;
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Fetches a ref or a commit with its history.
@@ -268,8 +302,14 @@ fn fetch_args<'a>(depth: Option<&'a str>, what: &'a str) -> Vec<&'a str> {
     args
 }
 
-fn work_refspec(branch: &str) -> String {
-    format!("+refs/heads/{branch}:refs/remotes/origin/{branch}")
+/// Fetches a branch of the remote to where a clone has it.
+fn refspec_of(branch: &str) -> String {
+    format!("+refs/heads/{branch}:{}", remote_ref(branch))
+}
+
+/// Where a clone has a branch of the remote.
+fn remote_ref(branch: &str) -> String {
+    format!("refs/remotes/origin/{branch}")
 }
 
 /// Deep enough for the commits of the agent on top of the clone's own depth.
@@ -309,7 +349,7 @@ async fn fetch_pushed(
     workspace.reached("git ls-remote", &looked)?;
     match looked.exit_code {
         0 => {
-            fetch(workspace, depth, &work_refspec(branch)).await?;
+            fetch(workspace, depth, &refspec_of(branch)).await?;
             Ok(true)
         }
         NO_SUCH_REF => Ok(false),
@@ -329,8 +369,7 @@ async fn reach_merge_base(
     target: &str,
     shallow: bool,
 ) -> Result<(), SessionError> {
-    let refspec = format!("+refs/heads/{target}:refs/remotes/origin/{target}");
-    let remote = format!("refs/remotes/origin/{target}");
+    let (refspec, remote) = (refspec_of(target), remote_ref(target));
     let depth = if shallow { "--depth=1" } else { "--no-auto-gc" };
     workspace
         .git_ok(&["fetch", "--quiet", "--no-tags", depth, "origin", &refspec])

@@ -4,8 +4,8 @@
 //! a failure that was there before is reported as such.
 //!
 //! The sandbox and the clone that the checks begin with are made as soon as the agent pushes, or at the latest while its work
-//! is published, since both come from the repository's host alone; the pushed commit is fetched into it after the agent's
-//! sandbox was frozen.
+//! is published, since both come from the repository's host alone. A commit that the agent pushes is fetched into the clone at once;
+//! another one is, after the agent's sandbox was frozen, if the branch is at that one by then.
 //!
 //! A command that ends its sandbox, twice and while the engine answers, counts as failed. The checks after it run in
 //! another fresh sandbox.
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::web::web;
 use crate::error::{SessionError, WorkspaceError};
 use crate::prepare::Prepared;
-use crate::prepare::clone::{CloneOf, StartCloned, check_out};
+use crate::prepare::clone::{CloneOf, StartCloned};
 use crate::prepare::install::SETUP_TIMEOUT;
 use crate::prepare::workspace::Workspace;
 use crate::record::journal::millis;
@@ -106,7 +106,7 @@ impl<'a> CheckRunner<'a> {
         }
     }
 
-    /// Makes a sandbox ready after each push of the agent, for a while.
+    /// Makes a sandbox ready at each push of the agent, for a while.
     pub(crate) async fn get_ready_at_pushes(&self) -> Infallible {
         let gateway = &self.prepared.workspace.gateway;
         let get_ready = || async {
@@ -114,7 +114,7 @@ impl<'a> CheckRunner<'a> {
                 self.get_ready().await;
             }
         };
-        at_pushes(|| gateway.pushed(), get_ready, || self.discard_ready()).await
+        at_pushes(|| gateway.pushing(), get_ready, || self.discard_ready()).await
     }
 
     /// The measurement begins. The sandbox is made now if it is not there.
@@ -141,12 +141,23 @@ impl<'a> CheckRunner<'a> {
             return;
         }
         let mut ready = self.ready.lock().await;
-        if ready.is_some() {
-            return;
+        if let Err(error) = self.fill(&mut ready).await {
+            tracing::debug!(%error, "no sandbox for checks could be made ready");
         }
-        match self.fresh().await {
-            Ok(fresh) => *ready = Some(fresh),
-            Err(error) => tracing::debug!(%error, "no sandbox for checks could be made ready"),
+    }
+
+    /// A sandbox with a clone, into which the commit that was pushed last is fetched.
+    async fn fill(&self, ready: &mut Option<Fresh>) -> Result<(), SessionError> {
+        let Fresh { workspace, cloned } = match ready {
+            Some(fresh) => fresh,
+            None => ready.insert(self.fresh().await?),
+        };
+        match self.prepared.workspace.gateway.pushed_head() {
+            Some(head) => {
+                let work = &self.prepared.branches.work;
+                cloned.fetch_result(workspace, work, &head).await
+            }
+            None => Ok(()),
         }
     }
 
@@ -336,7 +347,7 @@ impl<'a> CheckRunner<'a> {
     ) -> Result<Workspace, SessionError> {
         let Fresh { workspace, cloned } = fresh;
         let branches = &self.prepared.branches;
-        match check_out(cloned, &workspace, branches, commit).await {
+        match cloned.check_out(&workspace, branches, commit).await {
             Ok(()) => Ok(workspace),
             Err(error) => {
                 self.ctx.discard(workspace.sandbox.name()).await;
@@ -384,7 +395,7 @@ impl<'a> CheckRunner<'a> {
     }
 }
 
-/// Gets ready after each push, and gives that up where no other push follows within [`READY_FOR`].
+/// Gets ready at each push, and gives that up where no other push follows within [`READY_FOR`].
 async fn at_pushes<P, R, D>(
     pushed: impl Fn() -> P,
     get_ready: impl Fn() -> R,

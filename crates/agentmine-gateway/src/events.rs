@@ -72,8 +72,8 @@ pub enum TrafficEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
-    /// Notified of each push that upstream accepted.
-    accepted: Notify,
+    /// Notified of each push: when it goes upstream, and when upstream accepts it.
+    pushing: Notify,
     /// Notified of each web request that was refused, or could not be forwarded.
     in_vain: Notify,
 }
@@ -173,12 +173,17 @@ impl Ledger {
         };
         state.push_event(kept, event);
         drop(state);
-        self.accepted.notify_one();
+        self.pushing.notify_one();
     }
 
-    /// Waits for a push that upstream accepts after the last call.
-    pub(crate) async fn accepted(&self) {
-        self.accepted.notified().await;
+    /// A push passed the checks and goes upstream.
+    pub(crate) fn push_begins(&self) {
+        self.pushing.notify_one();
+    }
+
+    /// Waits for a push that goes upstream, or that upstream accepts, after the last call.
+    pub(crate) async fn pushing(&self) {
+        self.pushing.notified().await;
     }
 
     pub(crate) fn push_refused(&self, reason: &str) {

@@ -187,10 +187,10 @@ impl Gateway {
         self.inner.ledger.pushed_head()
     }
 
-    /// Waits until upstream accepts a push. One that it accepted since the last call counts; several count as one. For
-    /// one caller at a time.
-    pub async fn pushed(&self) {
-        self.inner.ledger.accepted().await;
+    /// Waits until a push passes the checks and goes upstream, and again until upstream accepts it. What came since the
+    /// last call counts; several count as one. For one caller at a time.
+    pub async fn pushing(&self) {
+        self.inner.ledger.pushing().await;
     }
 }
 

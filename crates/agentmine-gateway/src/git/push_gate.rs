@@ -325,6 +325,7 @@ impl PushGate {
         checked: Checked,
     ) -> Result<Vec<u8>, Refusal> {
         self.check_seal()?;
+        self.ledger.push_begins();
         let sent = async {
             // Last, since upstream knows of no lease.
             if let Err(reason) = self.fence.check_clock() {
