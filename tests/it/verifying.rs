@@ -97,7 +97,7 @@ async fn the_sandbox_for_the_checks_is_made_when_the_agent_pushes_and_again_if_i
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
 }
 
-/// How often a pack was asked for, or what branches there are, by a clone or a fetch.
+/// How many requests for a pack or a list of branches clones and fetches have sent.
 fn requests_to_fetch(forge: &Forge) -> usize {
     let requests = forge.requests();
     let fetches = requests

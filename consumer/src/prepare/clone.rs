@@ -231,7 +231,7 @@ impl StartCloned {
         Ok(())
     }
 
-    /// The same by the branch's name: some hosts give no commit by its id.
+    /// The same by the branch's name, since some hosts do not send a commit that is requested by its id.
     async fn fetch_branch(
         &self,
         workspace: &Workspace,
@@ -302,7 +302,7 @@ fn fetch_args<'a>(depth: Option<&'a str>, what: &'a str) -> Vec<&'a str> {
     args
 }
 
-/// Fetches a branch of the remote to where a clone has it.
+/// The refspec that fetches a branch to where a clone has it.
 fn refspec_of(branch: &str) -> String {
     format!("+refs/heads/{branch}:{}", remote_ref(branch))
 }

@@ -4,8 +4,8 @@
 //! a failure that was there before is reported as such.
 //!
 //! The sandbox and the clone that the checks begin with are made as soon as the agent pushes, or at the latest while its work
-//! is published, since both come from the repository's host alone. A commit that the agent pushes is fetched into the clone at once;
-//! another one is, after the agent's sandbox was frozen, if the branch is at that one by then.
+//! is published, since both come from the repository's host alone. What the agent pushes is fetched into the clone at once. If the
+//! branch is at another commit when the agent's sandbox is frozen, that one is fetched then.
 //!
 //! A command that ends its sandbox, twice and while the engine answers, counts as failed. The checks after it run in
 //! another fresh sandbox.
@@ -117,7 +117,7 @@ impl<'a> CheckRunner<'a> {
         at_pushes(|| gateway.pushing(), get_ready, || self.discard_ready()).await
     }
 
-    /// The measurement begins. The sandbox is made now if it is not there.
+    /// The measurement begins. The sandbox is made ready now if it is not.
     pub(super) async fn begin(&self) {
         self.is_measuring.store(true, Ordering::Relaxed);
         self.get_ready().await;
@@ -146,7 +146,7 @@ impl<'a> CheckRunner<'a> {
         }
     }
 
-    /// A sandbox with a clone, into which the commit that was pushed last is fetched.
+    /// Makes a sandbox with a clone, unless it is there, and fetches the commit that was pushed last into it.
     async fn fill(&self, ready: &mut Option<Fresh>) -> Result<(), SessionError> {
         let Fresh { workspace, cloned } = match ready {
             Some(fresh) => fresh,
@@ -397,7 +397,7 @@ impl<'a> CheckRunner<'a> {
 
 /// Gets ready at each push, and gives that up where no other push follows within [`READY_FOR`].
 async fn at_pushes<P, R, D>(
-    pushed: impl Fn() -> P,
+    pushing: impl Fn() -> P,
     get_ready: impl Fn() -> R,
     discard: impl Fn() -> D,
 ) -> Infallible
@@ -406,12 +406,12 @@ where
     R: Future<Output = ()>,
     D: Future<Output = ()>,
 {
-    pushed().await;
+    pushing().await;
     loop {
         get_ready().await;
-        if timeout(READY_FOR, pushed()).await.is_err() {
+        if timeout(READY_FOR, pushing()).await.is_err() {
             discard().await;
-            pushed().await;
+            pushing().await;
         }
     }
 }
