@@ -446,6 +446,46 @@ fn config_check_opens_what_the_processes_open_and_names_the_places() {
     );
 }
 
+#[test]
+fn a_system_without_authorities_is_named_wherever_a_server_must_be_verified() {
+    let home = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        std::fs::write(home.path().join("config.yaml"), text).unwrap();
+        let output = Command::new(binary("agentmine"))
+            .args(["config", "check"])
+            .current_dir(home.path())
+            .env_clear()
+            .env("HOME", home.path())
+            .env("SSL_CERT_FILE", home.path().join("none.pem"))
+            .env("SSL_CERT_DIR", home.path().join("none"))
+            .env("OPENAI_API_KEY", "key")
+            .env("GITHUB_PERSONAL_ACCESS_TOKEN", "token")
+            .output()
+            .unwrap();
+        (output.status.code(), self::text(&output))
+    };
+    let (code, shown) = check(
+        "trackers:\n  github: {repositories: [a/b]}\nmodel:\n  base_url: https://model.example/v1\n",
+    );
+    assert_eq!(code, Some(3), "{shown}");
+    let found = shown.matches("this system has no certificates of authorities");
+    assert_eq!(found.count(), 2, "{shown}");
+    for part in [
+        "config.yaml:2:",
+        "config.yaml:4:",
+        "none.pem",
+        "ca-certificates",
+    ] {
+        assert!(shown.contains(part), "{part} is not reported: {shown}");
+    }
+
+    // Without TLS there is nothing to verify.
+    let (code, shown) = check(
+        "trackers:\n  github: {base_url: \"http://127.0.0.1:9\", repositories: [a/b]}\nmodel:\n  base_url: http://127.0.0.1:9/v1\n",
+    );
+    assert_eq!(code, Some(0), "{shown}");
+}
+
 /// Runs the program to its end and returns what it printed.
 async fn agentmine_in(state: &Path, args: impl IntoIterator<Item = String>) -> String {
     let (state, args) = (state.to_owned(), args.into_iter().collect::<Vec<_>>());

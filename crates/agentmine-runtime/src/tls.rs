@@ -1,10 +1,13 @@
-//! The one TLS implementation of the process, and the authorities that an operator adds.
+//! The one TLS implementation of the process, and the authorities that it trusts: the system's, and those that an
+//! operator adds.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use url::Url;
 
 /// Makes ring the process's TLS provider. To be called first in `main`, and in tests that use HTTP. A
 /// second call does nothing, and a provider that is set already is kept.
@@ -13,9 +16,71 @@ pub fn install_default_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The certificates of an authority that is trusted in addition to the system's, PEM. Cheap to clone.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Authority(Arc<[u8]>);
+/// The system trusts no authority, so no server can be verified.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(
+    "this system has no certificates of authorities{0}. hint: install the package ca-certificates, or name a PEM \
+     file in SSL_CERT_FILE"
+)]
+pub struct NoAuthorities(String);
+
+/// The authorities that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` override). A bundle has well over a
+/// hundred, so it is read once in the life of a process.
+///
+/// # Errors
+/// If there are none.
+pub fn system_authorities() -> Result<Arc<RootCertStore>, NoAuthorities> {
+    static SYSTEM: OnceLock<Result<Arc<RootCertStore>, NoAuthorities>> = OnceLock::new();
+    SYSTEM
+        .get_or_init(|| {
+            let found = rustls_native_certs::load_native_certs();
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(found.certs);
+            if !roots.is_empty() {
+                return Ok(Arc::new(roots));
+            }
+            let why = found.errors.iter().map(|error| format!(" ({error})"));
+            Err(NoAuthorities(why.collect()))
+        })
+        .clone()
+}
+
+/// How an HTTP client verifies the server at this URL: by the system's authorities and this one.
+///
+/// # Errors
+/// If there are neither, and the URL is not `http`, which works on a system without any.
+pub fn http_config(url: &Url, extra: Option<&Authority>) -> Result<ClientConfig, NoAuthorities> {
+    let roots = match (system_authorities(), extra) {
+        (system, None) if url.scheme() != "http" => system?,
+        (system, None) => system.unwrap_or_else(|_| Arc::new(RootCertStore::empty())),
+        (system, Some(extra)) => {
+            let mut roots = system.map_or_else(|_| RootCertStore::empty(), Arc::unwrap_or_clone);
+            roots.extend(extra.roots.roots.iter().cloned());
+            Arc::new(roots)
+        }
+    };
+    install_default_provider();
+    let mut config = ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The certificates of an authority that is trusted in addition to the system's. Cheap to clone.
+#[derive(Clone)]
+pub struct Authority {
+    pem: Arc<[u8]>,
+    roots: Arc<RootCertStore>,
+}
+
+impl PartialEq for Authority {
+    fn eq(&self, other: &Self) -> bool {
+        self.pem == other.pem
+    }
+}
+
+impl Eq for Authority {}
 
 /// Why a file is no [`Authority`].
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +103,7 @@ impl Authority {
     /// If it cannot be read, or holds no certificate, or one that cannot be decoded.
     pub fn read(file: &Path) -> Result<Self, AuthorityError> {
         let pem = std::fs::read(file).map_err(AuthorityError::Read)?;
-        let mut roots = rustls::RootCertStore::empty();
+        let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let certificate = certificate.map_err(|_| AuthorityError::Damaged)?;
             roots
@@ -47,14 +112,17 @@ impl Authority {
         }
         match roots.is_empty() {
             true => Err(AuthorityError::Empty),
-            false => Ok(Self(pem.into())),
+            false => Ok(Self {
+                pem: pem.into(),
+                roots: Arc::new(roots),
+            }),
         }
     }
 
     /// The certificates, PEM.
     #[must_use]
     pub fn pem(&self) -> &[u8] {
-        &self.0
+        &self.pem
     }
 }
 

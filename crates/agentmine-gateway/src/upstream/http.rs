@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use agentmine_runtime::config::Secret;
 use agentmine_runtime::live_secret::LiveSecret;
-use agentmine_runtime::tls::Authority;
+use agentmine_runtime::tls::{self, Authority};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode, header};
-use reqwest::{Certificate, Client, RequestBuilder, Response};
+use reqwest::{Client, RequestBuilder, Response};
 use tempfile::NamedTempFile;
 use tokio_util::io::ReaderStream;
 use url::Url;
@@ -60,11 +60,10 @@ impl HttpUpstream {
         url.set_fragment(None);
         let path = url.path().trim_end_matches('/').to_owned();
         url.set_path(&path);
-        agentmine_runtime::tls::install_default_provider();
-        let extra = authority.as_ref();
-        let extra = extra.map(|authority| Certificate::from_pem_bundle(authority.pem()));
+        let config = tls::http_config(&url, authority.as_ref());
+        let config = config.map_err(|error| GatewayError::Client(error.to_string()))?;
         let client = Client::builder()
-            .tls_certs_merge(extra.transpose()?.unwrap_or_default())
+            .tls_backend_preconfigured(config)
             .user_agent(USER_AGENT)
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)

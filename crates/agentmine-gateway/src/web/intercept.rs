@@ -50,7 +50,7 @@ pub(super) struct Interceptor {
 
 impl Interceptor {
     /// Verifies registries against these roots.
-    pub(super) fn new(roots: RootCertStore) -> Result<Self, GatewayError> {
+    pub(super) fn new(roots: Arc<RootCertStore>) -> Result<Self, GatewayError> {
         let ring = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(ring)
             .with_safe_default_protocol_versions()

@@ -68,16 +68,16 @@ impl WebProxy {
     /// Registries are verified as the worker's system is configured (`SSL_CERT_FILE` overrides).
     pub(crate) fn new(network: &Network, ledger: Arc<Ledger>) -> Result<Self, GatewayError> {
         Self::with_roots(network, ledger, || {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            roots
+            // A registry without TLS needs none; the others cannot be verified without.
+            let system = agentmine_runtime::tls::system_authorities();
+            system.unwrap_or_else(|_| Arc::new(RootCertStore::empty()))
         })
     }
 
     fn with_roots(
         network: &Network,
         ledger: Arc<Ledger>,
-        roots: impl FnOnce() -> RootCertStore,
+        roots: impl FnOnce() -> Arc<RootCertStore>,
     ) -> Result<Self, GatewayError> {
         let registries = Registries::new(network)?;
         let interceptor = match registries.is_empty() {

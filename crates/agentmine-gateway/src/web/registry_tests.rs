@@ -140,7 +140,7 @@ impl Session {
         };
         change(&mut network);
         let ledger = Arc::new(Ledger::default());
-        let roots = registry.roots.clone();
+        let roots = Arc::new(registry.roots.clone());
         let proxy = Arc::new(WebProxy::with_roots(&network, ledger.clone(), || roots).unwrap());
         let authority = proxy.authority();
         let connections = Arc::new(tokio::sync::Semaphore::new(100));

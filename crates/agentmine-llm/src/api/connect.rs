@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentmine_runtime::config::{ModelConfig, Secret};
+use agentmine_runtime::tls;
 use anyhow::Context;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
@@ -38,24 +39,20 @@ fn secret_value(secret: &Secret, what: &str) -> anyhow::Result<HeaderValue> {
 }
 
 pub(super) fn http_client(config: &ModelConfig, headers: HeaderMap) -> anyhow::Result<Client> {
-    agentmine_runtime::tls::install_default_provider();
     let mut builder = Client::builder()
+        .tls_backend_preconfigured(tls::http_config(&config.base_url, None)?)
         .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
         .connect_timeout(Duration::from_secs(config.connect_timeout_seconds))
         // A redirect would turn the POST into a GET, or send the conversation to another server.
         .redirect(reqwest::redirect::Policy::none());
-    if config.base_url.scheme() == "http" {
-        // A local model needs no certificates, and must work on a system that has none.
-        builder = builder.tls_certs_only([]);
-    }
     if is_loopback(&config.base_url) {
         // No proxy can reach this machine's own loopback address.
         builder = builder.no_proxy();
     }
     builder.build().map_err(|error| {
         anyhow::anyhow!(
-            "cannot create an HTTP client: {}. hint: install the package ca-certificates",
+            "cannot create an HTTP client: {}",
             chain(&error.without_url())
         )
     })

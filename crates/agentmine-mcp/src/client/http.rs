@@ -63,16 +63,14 @@ pub(super) fn transport(
             attempt.follow()
         }
     });
-    agentmine_runtime::tls::install_default_provider();
-    let mut builder = reqwest::Client::builder()
+    let config = agentmine_runtime::tls::http_config(url, None);
+    let client = reqwest::Client::builder()
+        .tls_backend_preconfigured(config.map_err(|error| error.to_string())?)
         .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
         .redirect(same_origin)
-        .connect_timeout(CONNECT);
-    if url.scheme() == "http" {
-        // It needs no certificates, so it must work on a system without any.
-        builder = builder.tls_certs_only([]);
-    }
-    let client = builder.build().map_err(|error| {
+        .connect_timeout(CONNECT)
+        .build();
+    let client = client.map_err(|error| {
         format!(
             "the HTTP client could not be built: {}",
             error.without_url()

@@ -270,11 +270,7 @@ async fn crash_answers_the_calls_under_way_within_a_second_and_the_server_comes_
     let pid: i32 = say(&manager, "one", "pid").await.parse().unwrap();
     let began = Instant::now();
     let error = manager.call("one", "crash", json!({})).await.unwrap_err();
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     let McpError::Process {
         what: ProcessFault::Ended,
         detail,
@@ -316,11 +312,7 @@ async fn killed_server_answers_a_call_that_hangs() {
     // SAFETY: takes plain integers.
     unsafe { libc::kill(pid, libc::SIGKILL) };
     let error = call.await.unwrap().unwrap_err();
-    assert!(
-        began.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     assert!(error.to_string().contains("signal 9"), "{error}");
 }
 

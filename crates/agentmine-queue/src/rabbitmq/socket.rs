@@ -16,8 +16,8 @@ use async_rs::{Runtime, Tokio};
 use futures::{AsyncRead, AsyncWrite, Stream};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_util::compat::TokioAsyncReadCompatExt;
@@ -53,8 +53,7 @@ async fn open(uri: &AMQPUri) -> io::Result<Box<dyn Socket>> {
 }
 
 fn connector() -> io::Result<TlsConnector> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let roots = agentmine_runtime::tls::system_authorities().map_err(io::Error::other)?;
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()

@@ -167,7 +167,7 @@ impl Transport {
         base: &Url,
         limits: RequestLimits,
     ) -> Result<Self, TrackerError> {
-        let http = http_client(dialect.tracker, dialect.authority.as_ref(), limits)?;
+        let http = http_client(dialect.tracker, base, dialect.authority.as_ref(), limits)?;
         let mut base = base.clone();
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
@@ -416,24 +416,25 @@ impl Transport {
 /// The HTTP client of a forge. It follows no redirect by itself.
 pub(crate) fn http_client(
     tracker: TrackerKind,
+    base: &Url,
     authority: Option<&Authority>,
     limits: RequestLimits,
 ) -> Result<reqwest::Client, TrackerError> {
-    agentmine_runtime::tls::install_default_provider();
-    let broken = |error| {
+    let broken = |error: &dyn std::error::Error| {
         let detail = format!("cannot create an HTTP client: {error}");
         TrackerError::unavailable(tracker, detail)
     };
-    let extra = authority.map(|it| reqwest::Certificate::from_pem_bundle(it.pem()));
+    let config =
+        agentmine_runtime::tls::http_config(base, authority).map_err(|error| broken(&error))?;
     reqwest::Client::builder()
-        .tls_certs_merge(extra.transpose().map_err(broken)?.unwrap_or_default())
+        .tls_backend_preconfigured(config)
         .user_agent(concat!("agentmine/", env!("CARGO_PKG_VERSION")))
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .connect_timeout(Duration::from_secs(10).min(limits.timeout))
         .timeout(limits.timeout)
         .build()
-        .map_err(broken)
+        .map_err(|error| broken(&error))
 }
 
 /// A failure that the server reports of itself.

@@ -54,7 +54,7 @@ impl AppClient {
             id: config.id.to_string(),
             key,
             base: base.clone(),
-            http: http_client(TrackerKind::GitHub, authority, limits)?,
+            http: http_client(TrackerKind::GitHub, base, authority, limits)?,
             closed_until: Mutex::default(),
         })
     }
