@@ -481,7 +481,7 @@ fn a_system_without_authorities_is_named_wherever_a_server_must_be_verified() {
 
     // Without TLS there is nothing to verify.
     let (code, shown) = check(
-        "trackers:\n  github: {base_url: \"http://127.0.0.1:9\", repositories: [a/b]}\nmodel:\n  base_url: http://127.0.0.1:9/v1\n",
+        "trackers:\n  github: {api_url: \"http://127.0.0.1:9\", repositories: [a/b]}\nmodel:\n  base_url: http://127.0.0.1:9/v1\n",
     );
     assert_eq!(code, Some(0), "{shown}");
 }

@@ -97,6 +97,36 @@ async fn the_sandbox_for_the_checks_is_made_when_the_agent_pushes_and_again_if_i
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
 }
 
+/// It is refused while it is checked, and another one is likely to follow.
+#[tokio::test]
+async fn a_refused_push_makes_the_sandbox_for_the_checks_of_the_next_one() {
+    let rig = Rig::new(Scenario::new("pushes to another branch first").replies([
+        edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+        shell("git commit -qam 'Greet the argument' && git push origin HEAD:refs/heads/other"),
+        commit_and_push("Greet the argument"),
+        say("`greet.sh` now greets its argument."),
+    ]))
+    .await;
+    rig.produce_issue().await;
+    rig.model.hold_at(2);
+    let consumer = rig.spawn("consumer", &["--once"]);
+    let task = rig.task().await;
+    let name = verifying(&task).await;
+    rig.model.release();
+    rig.model.hold_at(3);
+    rig.model.wait_for_held(1).await;
+    assert_eq!(verifying(&task).await, name);
+    rig.model.release();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    assert_done(&task);
+    assert_eq!(rig.forge.file_at(DEMO, "other", "greet.sh"), None);
+    let body = &rig.forge.pulls(DEMO)[0].body;
+    assert!(body.contains("| `sh test.sh` | 0 |"), "{body}");
+    assert_eq!(containers(&[task]).await, Vec::<String>::new());
+}
+
 /// How many requests for a pack or a list of branches clones and fetches have sent.
 fn requests_to_fetch(forge: &Forge) -> usize {
     let requests = forge.requests();

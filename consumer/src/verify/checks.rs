@@ -3,9 +3,9 @@
 //! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
 //! a failure that was there before is reported as such.
 //!
-//! The sandbox and the clone that the checks begin with are made as soon as the agent pushes, or at the latest while its work
-//! is published, since both come from the repository's host alone. What the agent pushes is fetched into the clone at once. If the
-//! branch is at another commit when the agent's sandbox is frozen, that one is fetched then.
+//! The sandbox and the clone that the checks begin with are made as soon as the agent begins a push, or at the latest while its work
+//! is published, since both come from the repository's host alone. What the agent pushes is fetched into the clone as soon as the host
+//! has it. If the branch is at another commit when the agent's sandbox is frozen, that one is fetched then.
 //!
 //! A command that ends its sandbox, twice and while the engine answers, counts as failed. The checks after it run in
 //! another fresh sandbox.

@@ -72,7 +72,7 @@ pub enum TrafficEvent {
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     state: Mutex<State>,
-    /// Notified of each push: when it goes upstream, and when upstream accepts it.
+    /// Notified of each push: when it begins, and when upstream accepts it.
     pushing: Notify,
     /// Notified of each web request that was refused, or could not be forwarded.
     in_vain: Notify,
@@ -176,12 +176,12 @@ impl Ledger {
         self.pushing.notify_one();
     }
 
-    /// A push passed the checks and goes upstream.
+    /// A client begins a push.
     pub(crate) fn push_begins(&self) {
         self.pushing.notify_one();
     }
 
-    /// Waits for a push that goes upstream, or that upstream accepts, after the last call.
+    /// Waits for a push that begins, or that upstream accepts, after the last call.
     pub(crate) async fn pushing(&self) {
         self.pushing.notified().await;
     }

@@ -187,8 +187,8 @@ impl Gateway {
         self.inner.ledger.pushed_head()
     }
 
-    /// Waits until a push passes the checks and goes upstream, and again until upstream accepts it. What came since the
-    /// last call counts; several count as one. For one caller at a time.
+    /// Waits until the sandbox begins a push, and again until upstream accepts it. What came since the last call counts;
+    /// several count as one. For one caller at a time. A push that begins may be refused, or send nothing.
     pub async fn pushing(&self) {
         self.inner.ledger.pushing().await;
     }

@@ -189,9 +189,10 @@ impl GitProxy {
     }
 
     async fn advertise_push(&self) -> Response<Body> {
-        if self.push.is_none() {
+        let Some(push) = &self.push else {
             return self.read_only();
-        }
+        };
+        push.begins();
         match self.remote.advertise_push().await {
             Ok(refs) => {
                 self.ledger.host_answered();

@@ -164,6 +164,13 @@ impl PushGate {
         self.sealed.store(false, Ordering::SeqCst);
     }
 
+    /// A client asks what it would push to.
+    pub(super) fn begins(&self) {
+        if self.check_seal().is_ok() {
+            self.ledger.push_begins();
+        }
+    }
+
     fn check_seal(&self) -> Result<(), Refusal> {
         if self.sealed.load(Ordering::SeqCst) {
             return Err(SEALED.into());
@@ -325,7 +332,6 @@ impl PushGate {
         checked: Checked,
     ) -> Result<Vec<u8>, Refusal> {
         self.check_seal()?;
-        self.ledger.push_begins();
         let sent = async {
             // Last, since upstream knows of no lease.
             if let Err(reason) = self.fence.check_clock() {
