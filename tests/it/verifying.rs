@@ -97,7 +97,7 @@ async fn the_sandbox_for_the_checks_is_made_when_the_agent_pushes_and_again_if_i
     assert_eq!(containers(&[task]).await, Vec::<String>::new());
 }
 
-/// It is refused while it is checked, and another one is likely to follow.
+/// The sandbox is started beside the gateway's checks of a push. One that they refuse is usually followed by another.
 #[tokio::test]
 async fn a_refused_push_makes_the_sandbox_for_the_checks_of_the_next_one() {
     let rig = Rig::new(Scenario::new("pushes to another branch first").replies([

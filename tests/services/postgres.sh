@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Postgres on 127.0.0.1:54329, without durability, since it holds only test data: in memory where there is room, as
-# most tests create a database of 300 files and remove it.
+# Postgres on 127.0.0.1:54329, without durability, since it holds only test data. The data is in memory where there is
+# room: many tests create a database, which is 300 files, and remove it.
 
 PG_PORT=54329
 
@@ -18,7 +18,7 @@ pg_answers() {
     "$(pg_bin pg_isready)" -q -h 127.0.0.1 -p $PG_PORT
 }
 
-# pg_place: prints the folder of the data. A server that was stopped is started again on what it left.
+# pg_place: prints the folder of the data: the one in memory if it exists or fits, otherwise one in the state folder.
 pg_place() {
     local memory=/dev/shm/${STATE##*/}-postgres free
     if [ ! -d "$memory" ] || [ -L "$memory" ]; then

@@ -164,7 +164,7 @@ impl PushGate {
         self.sealed.store(false, Ordering::SeqCst);
     }
 
-    /// A client asks what it would push to.
+    /// Reports that a client asked for the refs that it may push to, unless the gate is sealed.
     pub(super) fn begins(&self) {
         if self.check_seal().is_ok() {
             self.ledger.push_begins();
