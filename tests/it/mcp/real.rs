@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_consumer::SandboxLauncher;
 use agentmine_domain::{Epoch, TaskId};
-use agentmine_mcp::config::{ServerConfig, ServerPlace};
+use agentmine_mcp::config::{ServerConfig, ServerPlace, Transport};
 use agentmine_mcp::{CallOptions, Era, Launchers, Manager, NoticeKind, ServerState, ToolOutput};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 use agentmine_sandbox::{Command, Sandbox, SandboxRole, SandboxSpec, from_config};
@@ -542,9 +542,12 @@ async fn each_era_is_detected() {
         "mcp_server_time",
         &["--local-timezone", "UTC"],
     );
+    // Longer than the client waits before it tries the other era.
+    let slow = slow(time.clone(), Duration::from_secs(4));
     for (server, protocol, era) in [
         (everything(), "2025-11-25", Era::Handshake),
         (time, "2026-07-28", Era::Stateless),
+        (slow, "2026-07-28", Era::Stateless),
     ] {
         let name = server.name.clone();
         let (manager, mark) = rig::start([server], folder.path(), rig::policy()).await;
@@ -552,6 +555,18 @@ async fn each_era_is_detected() {
         assert_eq!((greeting.protocol.as_str(), greeting.era), (protocol, era));
         rig::end(manager, &mark).await;
     }
+}
+
+/// The same server under another name, which reads nothing for this long.
+fn slow(mut server: ServerConfig, by: Duration) -> ServerConfig {
+    let Transport::Stdio { command, .. } = &mut server.transport else {
+        panic!("{} is no program", server.name);
+    };
+    let script = format!("sleep {} && exec \"$@\"", by.as_secs());
+    let shell = ["sh", "-c", &script, "sh"].map(str::to_owned);
+    command.splice(0..0, shell);
+    server.name = format!("slow-{}", server.name);
+    server
 }
 
 /// As most configurations start them: npx starts a shell, which starts the server.

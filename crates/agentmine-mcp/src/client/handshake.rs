@@ -2,8 +2,11 @@
 //!
 //! If the era is not known, the client sends `server/discover`, which only servers of the stateless era
 //! know. A server that refuses it, does not answer within [`PROBE`], or supports older revisions only then
-//! gets `initialize`. A server that refuses a revision and lists others gets the newest that we speak too. A server
-//! that ends at the probe cannot be sent anything more: the caller can start it again with [`Era::Handshake`].
+//! gets `initialize`. After a silence the server may still be starting: it then reads both requests, and may refuse
+//! the second because the first decided the era, as the Python SDK does. So the probe stays open beside `initialize`, and
+//! the first of the two that succeeds decides. A server that refuses a revision and lists others gets the newest that we
+//! speak too. A server that ends at the probe cannot be sent anything more: the caller can start it again with
+//! [`Era::Handshake`].
 
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
 use super::connection::Command;
-use super::link::Link;
+use super::link::{Link, Pending};
 use crate::text::shortened;
 use crate::{Era, Greeting, McpLimits};
 
@@ -56,6 +59,7 @@ pub(super) async fn shake(
     let peer = match discovered {
         Discovered::Peer(peer) => *peer,
         Discovered::Initialize(version) => initialize(link, version).await?,
+        Discovered::Unanswered(probe) => initialize_beside(link, probe).await?,
     };
     let version = &peer.protocol_version;
     let era = if STATELESS.contains(version) {
@@ -93,6 +97,8 @@ enum Discovered {
     Peer(Box<ServerPeerInfo>),
     /// `initialize` is to be sent, with this revision.
     Initialize(&'static ProtocolVersion),
+    /// The server ignores the probe, or has not read it yet.
+    Unanswered(Pending),
 }
 
 /// Probes for the stateless era.
@@ -103,10 +109,10 @@ async fn discover(link: &Link, limit: Duration) -> Result<Discovered, String> {
     for _ in 0..2 {
         let meta = client_context(link, version).into();
         let params = Map::from_iter([("_meta".to_owned(), meta)]);
-        let mut pending = link.request(link.next_id(), "server/discover", params, None)?;
+        let pending = link.request(link.next_id(), "server/discover", params, None)?;
+        let mut pending = pending.never_cancelled();
         let Ok(response) = timeout(limit, pending.response()).await else {
-            pending.forget();
-            return Ok(newest);
+            return Ok(Discovered::Unanswered(pending));
         };
         let error = match response? {
             Ok(ServerResult::DiscoverResult(found)) => {
@@ -134,6 +140,36 @@ async fn discover(link: &Link, limit: Duration) -> Result<Discovered, String> {
         }
     }
     Err(no_common_version(std::slice::from_ref(version)))
+}
+
+/// Sends `initialize` to a server that has not answered the probe.
+async fn initialize_beside(link: &Link, mut probe: Pending) -> Result<ServerPeerInfo, String> {
+    let initialize = initialize(link, &HANDSHAKE[0]);
+    tokio::pin!(initialize);
+    let initialized = tokio::select! {
+        // What the server read first.
+        biased;
+        peer = answered_late(&mut probe) => match peer {
+            Some(peer) => return Ok(peer),
+            None => return initialize.await,
+        },
+        initialized = &mut initialize => initialized,
+    };
+    // The refusal may overtake the answer that explains it.
+    let Err(refusal) = initialized else {
+        return initialized;
+    };
+    let late = timeout(PROBE, answered_late(&mut probe)).await;
+    late.ok().flatten().ok_or(refusal)
+}
+
+/// The peer, if the answer is one of the stateless era. May be dropped and called again until it has returned.
+async fn answered_late(probe: &mut Pending) -> Option<ServerPeerInfo> {
+    let Ok(Ok(ServerResult::DiscoverResult(found))) = probe.response().await else {
+        return None;
+    };
+    let version = common(&found.supported_versions).ok()?.clone();
+    Some(ServerPeerInfo::from_discover_result(version, found))
 }
 
 async fn initialize(
@@ -168,7 +204,8 @@ async fn initialized(
     ];
     let params = params.map(|(key, value)| (key.to_owned(), value));
     let params = Map::from_iter(params);
-    let mut pending = link.request(link.next_id(), "initialize", params, None)?;
+    let pending = link.request(link.next_id(), "initialize", params, None)?;
+    let mut pending = pending.never_cancelled();
     let result = match pending.response().await? {
         Ok(ServerResult::InitializeResult(result)) => result,
         Ok(_) => return Err(something_else()),

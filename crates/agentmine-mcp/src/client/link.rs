@@ -108,9 +108,10 @@ impl Pending {
         *self.last_sign.borrow()
     }
 
-    /// Drops it without notifying the server.
-    pub(super) fn forget(mut self) {
+    /// The server is not notified when it is dropped, as the protocol demands of the handshake's requests.
+    pub(super) fn never_cancelled(mut self) -> Self {
         self.cancel = Cancel::No;
+        self
     }
 }
 

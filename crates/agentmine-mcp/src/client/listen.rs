@@ -17,7 +17,7 @@ const GOOD: Duration = Duration::from_secs(30);
 pub(super) fn set_log_level(requests: &Requests) {
     let params = Map::from_iter([("level".to_owned(), json!("info"))]);
     if let Ok(pending) = requests.send("logging/setLevel", params, None) {
-        pending.forget();
+        drop(pending.never_cancelled());
     }
 }
 

@@ -81,14 +81,27 @@ impl Faulty {
 
     async fn discovered(&mut self, capabilities: Value) -> Value {
         let request = self.request("server/discover").await;
+        self.describe_itself(&request, capabilities).await;
+        request
+    }
+
+    async fn describe_itself(&mut self, probe: &Value, capabilities: Value) {
         self.answer(
-            &request,
+            probe,
             json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
                 "capabilities": capabilities, "ttlMs": 0, "cacheScope": "private",
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "new", "version": "1"}}}),
         )
         .await;
-        request
+    }
+
+    async fn refuse_initialize(&mut self, request: &Value) {
+        self.send(
+            json!({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32022,
+            "message": "the initialize handshake is not accepted",
+            "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}}),
+        )
+        .await;
     }
 
     /// Until the client lets go.

@@ -51,6 +51,51 @@ async fn probe_that_is_passed_over_in_silence_costs_three_seconds() {
     }
 }
 
+/// The Python SDK lets the first request decide, and refuses the other era's from then on. Its refusal may come before
+/// the answer, after it, or not at all.
+#[tokio::test(start_paused = true)]
+async fn slow_server_of_the_stateless_era_that_gets_both_requests_is_not_started_again() {
+    for (refused_first, refused_last) in [(false, true), (true, false), (false, false)] {
+        let (ours, mut server) = faulty();
+        let serving = tokio::spawn(async move {
+            let probe = server.request("server/discover").await;
+            let initialize = server.request("initialize").await;
+            if refused_first {
+                server.refuse_initialize(&initialize).await;
+            }
+            server.describe_itself(&probe, json!({"tools": {}})).await;
+            if refused_last {
+                server.refuse_initialize(&initialize).await;
+            }
+            let call = server.next().await;
+            assert_eq!(call["method"], "tools/call", "{call}");
+            server
+                .answer(&call, json!({"resultType": "complete", "content": []}))
+                .await;
+            server.stay().await;
+        });
+        let client = Client::connect("s", ours, &ConnectOptions::default())
+            .await
+            .unwrap();
+        assert_eq!(client.greeting().era, Era::Stateless);
+        assert!(!client.say("t", json!({})).await.unwrap().is_error);
+        drop(client);
+        serving.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_of_a_server_that_never_answers_the_probe_is_reported() {
+    let (ours, mut server) = faulty();
+    tokio::spawn(async move {
+        let request = server.request("initialize").await;
+        server.refuse(&request, -32600, "go away").await;
+        server.stay().await;
+    });
+    let error = refused(&ConnectOptions::default(), ours).await;
+    assert!(error.contains("it refused: go away"), "{error}");
+}
+
 #[tokio::test]
 async fn server_that_refuses_the_probe_is_greeted_the_older_way() {
     let (ours, mut server) = faulty();
