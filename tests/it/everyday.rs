@@ -164,8 +164,9 @@ fn docker(args: &[&str]) {
 }
 
 macro_rules! everyday {
-    ($($test:ident: $fixed:ident($project:path),)*) => {
+    ($($(#[$attribute:meta])* $test:ident: $fixed:ident($project:path),)*) => {
         $(
+            $(#[$attribute])*
             #[tokio::test]
             async fn $test() {
                 $fixed(&$project).await;
@@ -195,7 +196,9 @@ everyday! {
     rust_with_cargo_in_docker: in_docker(projects::CARGO),
     ruby_with_bundler_in_docker: in_docker(projects::BUNDLER),
     java_with_maven_in_docker: in_docker(projects::MAVEN),
+    #[ignore = "Maven keeps a core busy for most of a minute (tests/README.md)"]
     java_with_maven_in_the_jail: in_jail(projects::MAVEN),
+    #[ignore = "Maven keeps a core busy for most of a minute (tests/README.md)"]
     java_with_maven_over_tls_in_docker: over_tls_in_docker(projects::MAVEN),
     java_with_maven_over_tls_in_the_jail: over_tls_in_jail(projects::MAVEN),
     node_with_npm_over_tls_in_docker: over_tls_in_docker(projects::NPM),

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 /// Time limit for waiting for one event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The label that requests work.
 pub(crate) const REQUEST: &str = "coding agent";
