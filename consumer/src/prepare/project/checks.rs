@@ -7,6 +7,18 @@ use super::setup::{gradle, maven};
 
 /// More checks than this are not guessed.
 const MAX_GUESSED: usize = 8;
+/// A `test.sh` in one of these folders is a step of something else, such as a CI job, whose variables it needs.
+const HELPERS: [&str; 9] = [
+    ".ci",
+    ".circleci",
+    ".gitlab",
+    "build",
+    "ci",
+    "hack",
+    "script",
+    "scripts",
+    "tools",
+];
 
 /// The checks of the project at the root, or else those of the projects in its folders.
 pub(super) fn guess(layout: &Layout) -> Vec<String> {
@@ -47,14 +59,43 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
         let bundle = if has("Gemfile") { "bundle exec " } else { "" };
         checks.push(format!("{bundle}rake test"));
     }
-    if has("test.sh") {
-        checks.push("sh ./test.sh".into());
+    if has("test.sh") && !folder.split('/').any(|name| HELPERS.contains(&name)) {
+        let text = layout.text(folder, "test.sh").unwrap_or_default();
+        checks.push(format!("{} ./test.sh", interpreter(text)));
     }
     checks.extend(python::test(layout, folder).map(str::to_owned));
     if checks.is_empty() {
         checks.extend(make_target(layout, folder).map(|target| format!("make {target}")));
     }
     checks
+}
+
+/// The interpreter that the first line of a script names, with its options, which may matter: with `-e` a script fails
+/// where it otherwise passes. `sh` if it names none, or something other than plain words.
+fn interpreter(script: &str) -> String {
+    let plain = |word: &&str| {
+        let known = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+        word.chars().all(known)
+    };
+    let line = script.lines().next().unwrap_or_default();
+    let mut words = line
+        .strip_prefix("#!")
+        .unwrap_or_default()
+        .split_whitespace();
+    // By its name, since its path may be another one in the sandbox.
+    let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut program = words.next().map(name).unwrap_or_default();
+    if program == "env" {
+        program = words
+            .find(|word| *word != "-S")
+            .map(name)
+            .unwrap_or_default();
+    }
+    let words: Vec<&str> = std::iter::once(program.as_str()).chain(words).collect();
+    if program.is_empty() || program.starts_with('-') || !words.iter().all(plain) {
+        return "sh".to_owned();
+    }
+    words.join(" ")
 }
 
 fn make_target(layout: &Layout, folder: &str) -> Option<&'static str> {
@@ -113,6 +154,39 @@ mod tests {
         let make = [("Makefile", "all:\n\tcc x.c\ncheck: all\n\t./x\n")];
         assert_eq!(guessed("Makefile\nx.c", &make), ["make check"]);
         assert_eq!(guessed("Makefile\ngo.mod", &make), ["go test ./..."]);
+    }
+
+    #[test]
+    fn a_script_is_run_by_the_interpreter_and_the_options_that_it_names() {
+        for (first, check) in [
+            ("#!/usr/bin/env bash", "bash ./test.sh"),
+            ("#!/bin/sh -eu", "sh -eu ./test.sh"),
+            ("#! /usr/local/bin/bash -e\r", "bash -e ./test.sh"),
+            (
+                "#!/usr/bin/env -S bash -euo pipefail",
+                "bash -euo pipefail ./test.sh",
+            ),
+            ("#!/usr/bin/env python3", "python3 ./test.sh"),
+            ("set -e", "sh ./test.sh"),
+            ("#!", "sh ./test.sh"),
+            ("#!/bin/", "sh ./test.sh"),
+            ("#!/usr/bin/env -i bash", "sh ./test.sh"),
+            ("#!/bin/sh;reboot", "sh ./test.sh"),
+            ("#!/bin/sh $(reboot)", "sh ./test.sh"),
+        ] {
+            let text = format!("{first}\nexit 0\n");
+            assert_eq!(
+                guessed("test.sh", &[("test.sh", &text)]),
+                [check],
+                "{first}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_of_a_ci_job_is_not_a_check() {
+        assert!(guessed("CMakeLists.txt\nci/test.sh\nscripts/linux/test.sh", &[]).is_empty());
+        assert_eq!(guessed("api/test.sh", &[]), ["cd api && sh ./test.sh"]);
     }
 
     #[test]

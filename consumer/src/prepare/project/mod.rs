@@ -27,7 +27,7 @@ const MAX_LISTING: usize = 8 * 1024 * 1024;
 /// How many files that describe a project are read at most.
 const MAX_READ: usize = 60;
 /// Files whose text matters.
-const READ: [&str; 3] = ["package.json", "pyproject.toml", "Makefile"];
+const READ: [&str; 4] = ["package.json", "pyproject.toml", "Makefile", "test.sh"];
 
 /// What decides on a project's settings, besides its own files.
 pub(super) struct Operator<'a> {
