@@ -1,8 +1,10 @@
 //! Everyday repositories: a label becomes a pull request whose checks ran on a fresh clone.
 
+use std::collections::BTreeSet;
+
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::DEMO;
-use agentmine_tests::model::{Scenario, commit_and_push, edit_create, say};
+use agentmine_tests::model::{Scenario, commit_and_push, edit_create, say, shell};
 use agentmine_tests::projects::{self, Everyday};
 use agentmine_tests::registry::Registry;
 use serde_json::json;
@@ -324,6 +326,34 @@ async fn a_guessed_check_that_fails_on_the_base_commit_is_reported_as_failing_be
     );
 }
 
+/// How often a check ran on the agent's commit that fails in the same way on the base commit, after this set-up.
+async fn runs_after(set_up: &str) -> usize {
+    let test = (
+        "test.sh",
+        "echo 'FAIL: the network is unreachable'; echo \"run $(date +%s%N)\"; exit 1\n",
+    );
+    let set_up = format!("setup: [\"{set_up}\"]\n");
+    let files = [test, (".agentmine/config.yaml", set_up.as_str())];
+    let (rig, body, transcript) = changed(&files, adds_a_note(), |_| ()).await;
+    assert!(body.contains("| 1, as on the base commit |"), "{body}");
+    assert_eq!(rig.sessions().await[0].usage.model_calls, 4);
+    let runs = regex::Regex::new("run [0-9]{12,}").unwrap();
+    let runs: BTreeSet<&str> = runs.find_iter(&transcript).map(|it| it.as_str()).collect();
+    runs.len()
+}
+
+/// A suite that takes minutes would take them again, with the same end.
+#[tokio::test]
+async fn a_commit_that_fails_as_the_base_commit_is_not_checked_again() {
+    assert_eq!(runs_after("true").await, 1);
+}
+
+/// What the set-up needs may be there now.
+#[tokio::test]
+async fn a_commit_whose_set_up_failed_is_checked_again() {
+    assert_eq!(runs_after("exit 9").await, 2);
+}
+
 #[tokio::test]
 async fn a_named_check_that_fails_on_the_base_commit_still_counts() {
     let test = (
@@ -436,6 +466,18 @@ async fn what_the_set_up_leaves_is_not_part_of_the_change() {
     );
 }
 
+fn import(folder: &std::path::Path, stream: &str) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), stream).unwrap();
+    let imported = std::process::Command::new("git")
+        .arg("-C")
+        .arg(folder)
+        .args(["fast-import", "--quiet", "--force"])
+        .stdin(std::fs::File::open(file.path()).unwrap())
+        .status();
+    assert!(imported.unwrap().success());
+}
+
 #[tokio::test]
 async fn the_measurement_clones_as_the_agents_clone_was_made() {
     let check = "test \"$(git describe --tags --abbrev=0)\" = v1.0 && test $(git rev-list --count HEAD) -gt 10 && git rev-parse -q --verify origin/main";
@@ -465,6 +507,71 @@ async fn the_measurement_clones_as_the_agents_clone_was_made() {
         "{:?}\n{transcript}",
         task.reason
     );
+}
+
+/// The measurement's clone has between `least` and `most` commits after the agent has made `made` of them. In the meantime `moves` moves
+/// the target branch.
+async fn is_measured_with(made: usize, least: usize, most: usize, moves: impl FnOnce(&Rig)) {
+    let commits = format!(
+        "for n in $(seq {made}); do echo $n > note.txt && git add note.txt && git commit -qm \"Note $n\"; done && git push -q origin HEAD"
+    );
+    let scenario = Scenario::new("notes").replies([shell(&commits), say("I added the note.")]);
+    let mut rig = Rig::local(scenario).await;
+    let folder = rig.forge.git_dir(DEMO);
+    let mut stream = String::from("reset refs/heads/main\nfrom refs/heads/main^0\n\n");
+    for n in 0..80 {
+        let committer = "committer Ada <ada@example.com> 1700000000 +0000";
+        stream.push_str(&format!(
+            "commit refs/heads/main\n{committer}\ndata 1\n.\nM 100644 inline count\ndata {}\n{n}\n",
+            n.to_string().len()
+        ));
+    }
+    import(&folder, &stream);
+    let check = format!(
+        "n=$(git rev-list --count HEAD) && echo $n commits && test $n -ge {least} && test $n -le {most}"
+    );
+    rig.config["agent"] = json!({ "checks": [check] });
+    rig.forge
+        .add_issue(DEMO, "A note is missing", "Add a note.", &[REQUEST]);
+    rig.produce().await;
+    rig.model.hold_at(0);
+    let consumer = rig.spawn("consumer", &["--once"]);
+    rig.model.wait_for_held(1).await;
+    moves(&rig);
+    rig.model.release();
+    let (status, log) = consumer.end().await;
+    assert!(status.success(), "{log}");
+    let task = rig.task().await;
+    let transcript = rig.transcript(&task).await;
+    assert!(
+        rig.forge.pulls(DEMO)[0].body.contains("| 0 |"),
+        "{transcript}"
+    );
+    assert!(!transcript.contains("It is not done yet"), "{transcript}");
+}
+
+/// A depth of 50 would be most of a large repository whose history has many merges.
+#[tokio::test]
+async fn the_measurement_fetches_the_work_and_little_of_the_history_below_it() {
+    is_measured_with(1, 2, 3, |_| ()).await;
+    is_measured_with(7, 8, 11, |_| ()).await;
+}
+
+#[tokio::test]
+async fn the_measurement_fetches_all_of_the_work_however_many_commits_it_has() {
+    is_measured_with(30, 31, 51, |_| ()).await;
+}
+
+#[tokio::test]
+async fn the_measurement_fetches_the_work_after_the_target_branch_has_moved() {
+    is_measured_with(1, 2, 3, |rig| {
+        for n in 0..3 {
+            rig.forge.commit(DEMO, "main", "main", |dir| {
+                std::fs::write(dir.join("moved"), n.to_string()).unwrap();
+            });
+        }
+    })
+    .await;
 }
 
 #[tokio::test]

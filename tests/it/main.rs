@@ -35,6 +35,7 @@ mod everyday;
 mod failpoints;
 mod failures;
 mod fleet_mcp;
+mod foreign;
 mod forge_clients;
 mod forged;
 mod forges;

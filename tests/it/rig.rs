@@ -605,8 +605,13 @@ impl Process {
     }
 
     /// Waits for it to exit.
-    pub(crate) async fn end(mut self) -> (ExitStatus, String) {
-        let status = match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+    pub(crate) async fn end(self) -> (ExitStatus, String) {
+        self.end_within(PATIENCE).await
+    }
+
+    /// Waits for it to exit, for so long.
+    pub(crate) async fn end_within(mut self, limit: Duration) -> (ExitStatus, String) {
+        let status = match tokio::time::timeout(limit, self.child.wait()).await {
             Ok(status) => status.unwrap(),
             Err(_) => panic!("it does not end:\n{}", self.log()),
         };

@@ -43,8 +43,13 @@ pub(super) async fn clone(
     if let Some(co_author) = settled.co_author {
         name_co_author(workspace, co_author).await?;
     }
-    let pushed =
-        branches.opens_pull_request && fetch_pushed(ctx, workspace, &branches.work, depth).await?;
+    let pushed = match branches.opens_pull_request {
+        true => {
+            let base = recorded.as_ref().map_or("HEAD", |start| &start.base);
+            fetch_pushed(ctx, workspace, &branches.work, depth, base).await?
+        }
+        false => false,
+    };
     if pushed || !branches.opens_pull_request {
         // A person who removes it meanwhile does not want it back.
         workspace.gateway.require_branch();
@@ -197,20 +202,24 @@ pub(crate) enum CloneOf<'a> {
 #[derive(Debug)]
 pub(crate) struct StartCloned {
     depth: Option<u32>,
+    /// The commit that the work began from.
+    base: String,
     /// The commit that was fetched as the work branch.
     result: Option<String>,
 }
 
 impl StartCloned {
-    /// As the agent's own clone was made.
+    /// As the agent's own clone was made; the work began from `base`.
     pub(crate) async fn make(
         ctx: &SessionContext,
         workspace: &Workspace,
         branches: &WorkBranches,
+        base: &str,
     ) -> Result<Self, SessionError> {
         let depth = clone_start(ctx, workspace, branches).await?;
         Ok(Self {
             depth,
+            base: base.to_owned(),
             result: None,
         })
     }
@@ -224,8 +233,7 @@ impl StartCloned {
     ) -> Result<(), SessionError> {
         if self.result.as_deref() != Some(head) {
             // By its id, for which git need not ask what branches there are.
-            let refspec = format!("+{head}:{}", remote_ref(work));
-            fetch(workspace, self.depth, &refspec).await?;
+            self.fetch(workspace, head, work).await?;
             self.result = Some(head.to_owned());
         }
         Ok(())
@@ -238,11 +246,21 @@ impl StartCloned {
         work: &str,
         head: &str,
     ) -> Result<(), SessionError> {
-        fetch(workspace, self.depth, &refspec_of(work)).await?;
+        let name = format!("refs/heads/{work}");
+        self.fetch(workspace, &name, work).await?;
         match workspace.git_ok(&["rev-parse", &remote_ref(work)]).await? == head {
             true => Ok(()),
             false => Err(SessionError::BranchMoved),
         }
+    }
+
+    async fn fetch(
+        &self,
+        workspace: &Workspace,
+        what: &str,
+        work: &str,
+    ) -> Result<(), SessionError> {
+        fetch_work(workspace, self.depth, what, work, &self.base).await
     }
 
     /// Checks out a commit in its own clone.
@@ -275,7 +293,11 @@ impl StartCloned {
                 }
             }
             CloneOf::Base(base) => {
-                fetch(workspace, self.depth, base).await?;
+                if !is_at(workspace, base).await? {
+                    let depth = self.depth.map(|depth| format!("--depth={depth}"));
+                    let args = fetch_args(depth.as_deref(), base);
+                    workspace.git_ok(&args).await?;
+                }
                 workspace
                     .git_ok(&["checkout", "--quiet", "--force", "--detach", base])
                     .await?;
@@ -285,12 +307,39 @@ impl StartCloned {
     }
 }
 
-/// Fetches a ref or a commit with its history.
-async fn fetch(workspace: &Workspace, depth: Option<u32>, what: &str) -> Result<(), SessionError> {
-    let depth = depth.map(result_depth);
-    workspace
-        .git_ok(&fetch_args(depth.as_deref(), what))
-        .await?;
+/// How many commits of the agent's are expected on top of the clone's own depth, in turn. In a history with many merges
+/// a depth of 50 is most of the repository.
+const EXPECTED_COMMITS: [u32; 3] = [2, 10, 50];
+
+/// Fetches `what`, a ref or a commit, as the work branch `work`: with all commits since `base`, as far as they are expected, and below
+/// them as deep as the clone is.
+async fn fetch_work(
+    workspace: &Workspace,
+    depth: Option<u32>,
+    what: &str,
+    work: &str,
+    base: &str,
+) -> Result<(), SessionError> {
+    let remote = remote_ref(work);
+    let refspec = format!("+{what}:{remote}");
+    let Some(depth) = depth else {
+        workspace.git_ok(&fetch_args(None, &refspec)).await?;
+        return Ok(());
+    };
+    let since = format!("{base}..{remote}");
+    for expected in EXPECTED_COMMITS {
+        let depth = format!("--depth={}", depth.saturating_add(expected));
+        let args = fetch_args(Some(&depth), &refspec);
+        workspace.git_ok(&args).await?;
+        // It fails while `base` is not in the clone, and counts more where the two are not connected in it.
+        let counted = workspace.git(&["rev-list", "--count", &since]).await?;
+        let count = String::from_utf8_lossy(&counted.stdout)
+            .trim()
+            .parse::<u32>();
+        if counted.exit_code == 0 && count.is_ok_and(|count| count <= expected) {
+            break;
+        }
+    }
     Ok(())
 }
 
@@ -310,11 +359,6 @@ fn refspec_of(branch: &str) -> String {
 /// Where a clone has a branch of the remote.
 fn remote_ref(branch: &str) -> String {
     format!("refs/remotes/origin/{branch}")
-}
-
-/// Deep enough for the commits of the agent on top of the clone's own depth.
-fn result_depth(depth: u32) -> String {
-    format!("--depth={}", depth + 50)
 }
 
 /// Git settings of the clone.
@@ -339,6 +383,7 @@ async fn fetch_pushed(
     workspace: &Workspace,
     branch: &str,
     depth: Option<u32>,
+    base: &str,
 ) -> Result<bool, SessionError> {
     if ctx.task.epoch.0 <= 1 {
         return Ok(false);
@@ -349,7 +394,7 @@ async fn fetch_pushed(
     workspace.reached("git ls-remote", &looked)?;
     match looked.exit_code {
         0 => {
-            fetch(workspace, depth, &refspec_of(branch)).await?;
+            fetch_work(workspace, depth, &name, branch, base).await?;
             Ok(true)
         }
         NO_SUCH_REF => Ok(false),
@@ -374,7 +419,8 @@ async fn reach_merge_base(
     workspace
         .git_ok(&["fetch", "--quiet", "--no-tags", depth, "origin", &refspec])
         .await?;
-    for deepen in ["--deepen=50", "--deepen=500", "--unshallow"] {
+    // In a history with many merges 50 more is most of the repository.
+    for deepen in ["--deepen=8", "--deepen=50", "--deepen=500", "--unshallow"] {
         let found = workspace.git(&["merge-base", &remote, "HEAD"]).await?;
         if found.exit_code == 0 || !shallow {
             return Ok(());

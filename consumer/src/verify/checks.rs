@@ -45,6 +45,7 @@ pub(crate) struct CheckRunner<'a> {
     base: Mutex<Base>,
     /// Made ahead. Locked while it is made.
     ready: Mutex<Option<Fresh>>,
+    settled: Mutex<Option<Settled>>,
     /// Whether the result is measured now, so that a push is the worker's own.
     is_measuring: AtomicBool,
 }
@@ -88,11 +89,29 @@ struct OnBase {
 }
 
 /// What one fresh clone showed.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(super) struct Checked {
     pub(super) checks: Vec<Check>,
     pub(super) setup_failures: Vec<Check>,
     pub(super) web: Vec<WebRequest>,
+}
+
+impl Checked {
+    /// Whether something failed, and nothing in another way than on the base commit. Then the same commit would fail again,
+    /// unless the set-up failed: what that needed may be there later.
+    fn fails_as_the_base_commit(&self) -> bool {
+        let mut failed = self.checks.iter().filter(|check| check.failed()).peekable();
+        self.setup_failures.is_empty()
+            && failed.peek().is_some()
+            && failed.all(|check| check.standing == Standing::FailsOnBase)
+    }
+}
+
+/// A measurement that the next one of the same commit would only repeat, as where the model explains why it leaves
+/// a failure.
+struct Settled {
+    head: String,
+    checked: Checked,
 }
 
 impl<'a> CheckRunner<'a> {
@@ -102,6 +121,7 @@ impl<'a> CheckRunner<'a> {
             prepared,
             base: Mutex::default(),
             ready: Mutex::default(),
+            settled: Mutex::default(),
             is_measuring: AtomicBool::new(false),
         }
     }
@@ -120,7 +140,9 @@ impl<'a> CheckRunner<'a> {
     /// The measurement begins. The sandbox is made ready now if it is not.
     pub(super) async fn begin(&self) {
         self.is_measuring.store(true, Ordering::Relaxed);
-        self.get_ready().await;
+        if !self.is_settled().await {
+            self.get_ready().await;
+        }
     }
 
     /// The measurement is over.
@@ -185,7 +207,8 @@ impl<'a> CheckRunner<'a> {
         let backend = ctx.deps.backend.as_ref();
         let workspace = Workspace::start(backend, &spec, gateway, ctx.mirrors.as_ref()).await?;
         ctx.freezer.add(Arc::clone(&workspace.sandbox)).await;
-        match StartCloned::make(ctx, &workspace, &self.prepared.branches).await {
+        let (branches, base) = (&self.prepared.branches, &self.prepared.base);
+        match StartCloned::make(ctx, &workspace, branches, base).await {
             Ok(cloned) => Ok(Fresh { workspace, cloned }),
             Err(error) => {
                 ctx.discard(workspace.sandbox.name()).await;
@@ -199,10 +222,29 @@ impl<'a> CheckRunner<'a> {
         if !self.has_something_to_run() {
             return Ok(Checked::default());
         }
-        let lines = self.prepared.project.all_checks();
-        let mut checked = self.on_fresh_clone(CloneOf::Result(head), &lines).await?;
+        let known = self.settled.lock().await.take();
+        let mut checked = match known.filter(|known| known.head == head) {
+            Some(known) => known.checked,
+            None => {
+                let lines = self.prepared.project.all_checks();
+                self.on_fresh_clone(CloneOf::Result(head), &lines).await?
+            }
+        };
         self.compare_with_base(&mut checked).await?;
+        if checked.fails_as_the_base_commit() {
+            *self.settled.lock().await = Some(Settled {
+                head: head.to_owned(),
+                checked: checked.clone(),
+            });
+        }
         Ok(checked)
+    }
+
+    /// Whether another measurement of what was pushed so far would run nothing.
+    async fn is_settled(&self) -> bool {
+        let pushed = self.prepared.workspace.gateway.pushed_head();
+        let settled = self.settled.lock().await;
+        settled.as_ref().map(|it| &it.head) == pushed.as_ref() && pushed.is_some()
     }
 
     /// Marks the guessed checks that cannot start on the base commit either, and the failures that are the

@@ -24,22 +24,26 @@ pub(crate) async fn version() -> std::io::Result<Output> {
     git.stderr(Stdio::piped()).kill_on_drop(true).output().await
 }
 
-/// Files that differ from the last commit, or are not in it, outside of `.agentmine`; sorted. No content is
-/// read, so a file that was only touched may be among them. Empty where git cannot say.
+/// Files that differ from the last commit, or are not in it, outside of `.agentmine`; sorted. Empty where git cannot say.
 pub(crate) async fn uncommitted(folder: &Path) -> Vec<String> {
-    let mut found = BTreeSet::new();
-    for args in [
-        &["diff-files", "--name-only", "-z", "--ignore-submodules=all"][..],
-        &["diff-index", "--cached", "--name-only", "-z", "HEAD"],
-        &["ls-files", "--others", "--exclude-standard", "-z"],
-    ] {
-        let Some(listed) = output(folder, args).await else {
-            continue;
-        };
-        let names = listed.stdout.split(|byte| *byte == 0);
-        let names = names.map(|name| String::from_utf8_lossy(name).into_owned());
-        found.extend(names.filter(|name| !name.is_empty() && !name.starts_with(".agentmine/")));
-    }
+    let status = [
+        "status",
+        "--porcelain=v1",
+        "-z",
+        "--untracked-files=all",
+        "--ignore-submodules=all",
+        "--no-renames",
+    ];
+    let Some(listed) = output(folder, &status).await else {
+        return Vec::new();
+    };
+    let entries = listed.stdout.split(|byte| *byte == 0);
+    // Two letters of state and a space.
+    let names = entries.filter_map(|entry| entry.get(3..));
+    let names = names.map(|name| String::from_utf8_lossy(name).into_owned());
+    let found: BTreeSet<String> = names
+        .filter(|name| !name.starts_with(".agentmine/"))
+        .collect();
     found.into_iter().collect()
 }
 
@@ -62,6 +66,37 @@ mod tests {
         let list = ["ls-files", "--cached", "--others", "--exclude-standard"];
         let done = output(folder, &list).await.unwrap();
         assert!(String::from_utf8_lossy(&done.stdout).contains("top"));
+    }
+
+    #[tokio::test]
+    async fn what_differs_from_the_last_commit_is_listed_and_the_index_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        set_up(here, &["init", "--quiet"]);
+        std::fs::create_dir(here.join("a folder")).unwrap();
+        std::fs::create_dir(here.join(".agentmine")).unwrap();
+        for file in ["changed", "removed", "staged", "touched", "a folder/é"] {
+            std::fs::write(here.join(file), file).unwrap();
+        }
+        set_up(here, &["add", "."]);
+        set_up(here, &["commit", "--quiet", "-m", "x"]);
+        assert_eq!(uncommitted(here).await, Vec::<String>::new());
+        for file in ["changed", "staged", "new", "a folder/new", ".agentmine/x"] {
+            std::fs::write(here.join(file), "other").unwrap();
+        }
+        set_up(here, &["add", "staged"]);
+        std::fs::remove_file(here.join("removed")).unwrap();
+        // As in a copy of the repository.
+        std::fs::rename(here.join("touched"), here.join("x")).unwrap();
+        std::fs::copy(here.join("x"), here.join("touched")).unwrap();
+        std::fs::remove_file(here.join("x")).unwrap();
+        let index = std::fs::read(here.join(".git/index")).unwrap();
+        let found = uncommitted(here).await;
+        assert_eq!(
+            found,
+            ["a folder/new", "changed", "new", "removed", "staged"]
+        );
+        assert_eq!(std::fs::read(here.join(".git/index")).unwrap(), index);
     }
 
     #[tokio::test]

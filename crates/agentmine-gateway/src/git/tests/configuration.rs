@@ -548,8 +548,7 @@ async fn no_git_of_the_worker_starts_a_program_that_a_local_repository_names() {
     std::fs::write(hostile.repo.join("file.txt"), "changed\n").unwrap();
     for command in [
         "ls-files --cached --others --exclude-standard",
-        "diff-files --name-only --ignore-submodules=all",
-        "diff-index --cached HEAD",
+        "status --porcelain=v1 -z --untracked-files=all --ignore-submodules=all --no-renames",
         "diff main other",
         "rev-parse --verify HEAD^{commit}",
         "symbolic-ref --short HEAD",
