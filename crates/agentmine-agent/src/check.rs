@@ -183,9 +183,38 @@ impl Check {
     }
 }
 
-/// What cargo prints before it tries a connection again. How often it does depends on the moment; the error that
-/// ends the attempts has its own line.
-const RETRY: &str = "warning: spurious network error";
+/// Whether a line, in lower case, is about an attempt that is repeated, which depends on the moment while the error that ends the
+/// attempts has its own line, or about where a log is.
+fn is_beside_the_failure(line: &str) -> bool {
+    let is_retry = line.starts_with("warning: spurious network error")
+        || line.starts_with("warn") && line.contains(" will retry in");
+    let names_log = ["a complete log of this run", "/_logs/"];
+    let is_about_log = line.starts_with("npm err") && names_log.iter().any(|it| line.contains(it));
+    is_retry || is_about_log
+}
+
+/// How package managers report one of the downloads that they make at the same time: what the line contains, in lower case, and after
+/// what it names the package. Which one fails first depends on the moment.
+const DOWNLOADS: [(&str, &str); 7] = [
+    ("err_pnpm_fetch_", " get http"),
+    ("err_pnpm_meta_fetch_", " get http"),
+    ("this error happened while installing ", " installing "),
+    ("npm err", " - get http"),
+    ("npm err", " request to http"),
+    // uv
+    ("× failed to download `", "download `"),
+    // cargo
+    ("failed to download from `http", "from `http"),
+];
+
+/// A line without the package whose download failed.
+fn without_package(line: &str) -> &str {
+    let cut = DOWNLOADS.iter().find_map(|(sign, before)| {
+        let at = line.contains(sign).then(|| line.find(before))??;
+        line.get(..at + before.len())
+    });
+    cut.unwrap_or(line)
+}
 
 /// The lines of an output that report errors, sorted; all lines if none does.
 fn complaints(output: &str) -> Vec<String> {
@@ -206,11 +235,11 @@ fn complaints(output: &str) -> Vec<String> {
         output
             .lines()
             .map(|line| without_random_names(&line.to_lowercase()))
-            .map(|line| without_measurements(&line))
+            .map(|line| without_measurements(without_package(&line)))
             .filter(|line| !line.is_empty())
     };
     let mut found: Vec<String> = lines()
-        .filter(|line| !line.starts_with(RETRY))
+        .filter(|line| !is_beside_the_failure(line))
         .filter(|line| SIGNS.iter().any(|sign| line.contains(sign)))
         .collect();
     if found.is_empty() {
@@ -225,7 +254,7 @@ type Random = (&'static str, fn(&char) -> bool, RangeInclusive<usize>);
 
 /// The random names and addresses that tools are known to print, in lower case. Each is as narrow as the tool allows,
 /// since a difference that is omitted here may hide a new failure.
-const RANDOM: [Random; 7] = [
+const RANDOM: [Random; 8] = [
     // rustc's folder for the linker
     ("/deps/rustc", char::is_ascii_alphanumeric, 6..=6),
     // The crate tempfile
@@ -242,6 +271,8 @@ const RANDOM: [Random; 7] = [
     ),
     // go build, go test
     ("/go-build", char::is_ascii_digit, 6..=20),
+    // pnpm, which adds a process and a number
+    ("_tmp_", |c| c.is_ascii_digit() || *c == '_', 3..=12),
     // Addresses of memory, which are longer than most error codes
     ("0x", char::is_ascii_hexdigit, 9..=16),
 ];
@@ -400,6 +431,49 @@ mod tests {
         );
         let cut = format!("{}[... 9 bytes, 1 lines left out ...]", before.output);
         assert!(!check("t", 1, &cut).fails_like(&check("t", 1, &cut)));
+    }
+
+    /// The outputs are those of two runs of each program without a network.
+    #[test]
+    fn the_same_failure_is_recognised_whichever_download_fails_first() {
+        let uv = |package: &str, version: &str, by: &str| {
+            format!(
+                "   Building click @ file:///workspace/project\n  × Failed to download `{package}=={version}`\n  ├─▶ Failed to fetch:\n  │   \
+                 `https://files.example.com/packages/b7/{package}-{version}-py3-none-any.whl`\n  ├─▶ Request failed after 3 retries\n  \
+                 ├─▶ error sending request for url\n  ├─▶ client error (Connect)\n  ╰─▶ tunnel error: unsuccessful\n  help: `{package}` \
+                 (v{version}) was included because `{by}` depends on `{package}`\n"
+            )
+        };
+        let pnpm = |package: &str, folder: &str| {
+            format!(
+                " ERR_PNPM_FETCH_403  GET https://npm.example.com/{package}: Forbidden - 403\n\nThis error happened while installing a direct \
+                 dependency of /workspace/tmp/home/.tools/pnpm/10.34.5_tmp_{folder}\n\nNo authorization header was set for the request.\n \
+                 ERROR  Command failed with exit code 1: pnpm add pnpm@10.34.5\nFor help, run: pnpm help run\n"
+            )
+        };
+        let npm = |package: &str, second: u32| {
+            format!(
+                "npm error code E403\nnpm error 403 403 Forbidden - GET https://npm.example.com/{package}\nnpm error A complete log of this run can \
+                 be found in: /workspace/tmp/home/.npm/_logs/2026-11-28T11_40_{second}_123Z-debug-0.log\n"
+            )
+        };
+        let pairs = [
+            (
+                uv("packaging", "26.0", "pytest"),
+                uv("tox", "4.52.0", "click:dev"),
+            ),
+            (pnpm("pnpm", "60_0"), pnpm("pnpm", "61_0")),
+            (pnpm("vite", "60_0"), pnpm("esbuild", "61_0")),
+            (npm("uc.micro/-/uc.micro-2.1.0.tgz", 10), npm("marked", 22)),
+        ];
+        for (one, other) in &pairs {
+            let (one, other) = (check("t", 1, one), check("t", 1, other));
+            assert!(one.fails_like(&other), "{}\n{}", one.output, other.output);
+        }
+        let loaded = |name: &str| check("t", 1, &format!("FAIL failed to download `{name}`"));
+        assert!(!loaded("ada").fails_like(&loaded("bob")));
+        let asked = |path: &str| check("t", 1, &format!("FAIL GET https://localhost/{path}"));
+        assert!(!asked("users").fails_like(&asked("rooms")));
     }
 
     #[test]
