@@ -1,5 +1,10 @@
 //! A whole task on repositories that nobody here wrote, named by the environment (tests/README.md).
 
+#![expect(
+    clippy::print_stderr,
+    reason = "a person reads what became of each repository"
+)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
