@@ -466,18 +466,6 @@ async fn what_the_set_up_leaves_is_not_part_of_the_change() {
     );
 }
 
-fn import(folder: &std::path::Path, stream: &str) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), stream).unwrap();
-    let imported = std::process::Command::new("git")
-        .arg("-C")
-        .arg(folder)
-        .args(["fast-import", "--quiet", "--force"])
-        .stdin(std::fs::File::open(file.path()).unwrap())
-        .status();
-    assert!(imported.unwrap().success());
-}
-
 #[tokio::test]
 async fn the_measurement_clones_as_the_agents_clone_was_made() {
     let check = "test \"$(git describe --tags --abbrev=0)\" = v1.0 && test $(git rev-list --count HEAD) -gt 10 && git rev-parse -q --verify origin/main";
@@ -526,7 +514,7 @@ async fn is_measured_with(made: usize, least: usize, most: usize, moves: impl Fn
             n.to_string().len()
         ));
     }
-    import(&folder, &stream);
+    projects::import(&folder, &stream);
     let check = format!(
         "n=$(git rev-list --count HEAD) && echo $n commits && test $n -ge {least} && test $n -le {most}"
     );

@@ -43,13 +43,9 @@ pub(super) async fn clone(
     if let Some(co_author) = settled.co_author {
         name_co_author(workspace, co_author).await?;
     }
-    let pushed = match branches.opens_pull_request {
-        true => {
-            let base = recorded.as_ref().map_or("HEAD", |start| &start.base);
-            fetch_pushed(ctx, workspace, &branches.work, depth, base).await?
-        }
-        false => false,
-    };
+    let base = recorded.as_ref().map_or("HEAD", |start| &start.base);
+    let pushed = branches.opens_pull_request
+        && fetch_pushed(ctx, workspace, &branches.work, depth, base).await?;
     if pushed || !branches.opens_pull_request {
         // A person who removes it meanwhile does not want it back.
         workspace.gateway.require_branch();
@@ -307,12 +303,12 @@ impl StartCloned {
     }
 }
 
-/// How many commits of the agent's are expected on top of the clone's own depth, in turn. In a history with many merges
-/// a depth of 50 is most of the repository.
+/// How many commits of the agent's are expected on top of the clone's own depth: the next number is tried if there are more. In
+/// a history with many merges a depth of 50 is most of the repository.
 const EXPECTED_COMMITS: [u32; 3] = [2, 10, 50];
 
-/// Fetches `what`, a ref or a commit, as the work branch `work`: with all commits since `base`, as far as they are expected, and below
-/// them as deep as the clone is.
+/// Fetches `what`, a ref or a commit, as the work branch `work`: the commits since `base`, as many as are expected, and as many
+/// below them as the clone has.
 async fn fetch_work(
     workspace: &Workspace,
     depth: Option<u32>,
@@ -419,7 +415,7 @@ async fn reach_merge_base(
     workspace
         .git_ok(&["fetch", "--quiet", "--no-tags", depth, "origin", &refspec])
         .await?;
-    // In a history with many merges 50 more is most of the repository.
+    // The first step is small for the same reason as in `EXPECTED_COMMITS`.
     for deepen in ["--deepen=8", "--deepen=50", "--deepen=500", "--unshallow"] {
         let found = workspace.git(&["merge-base", &remote, "HEAD"]).await?;
         if found.exit_code == 0 || !shallow {

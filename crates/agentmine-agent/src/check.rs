@@ -433,7 +433,7 @@ mod tests {
         assert!(!check("t", 1, &cut).fails_like(&check("t", 1, &cut)));
     }
 
-    /// The outputs are those of two runs of each program without a network.
+    /// In the words of programs that ran without a network.
     #[test]
     fn the_same_failure_is_recognised_whichever_download_fails_first() {
         let uv = |package: &str, version: &str, by: &str| {

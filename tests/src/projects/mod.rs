@@ -83,18 +83,26 @@ impl Everyday {
             }
         }
         commit(&mut stream, COMMITS, &self.files(registry));
-        let mut import = Command::new("git")
-            .arg("-C")
-            .arg(git_dir)
-            .args(["fast-import", "--quiet", "--force"])
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("git");
-        let mut input = import.stdin.take().expect("its stdin");
-        input.write_all(stream.as_bytes()).expect("the history");
-        drop(input);
-        assert!(import.wait().expect("git").success(), "git fast-import");
+        import(git_dir, &stream);
     }
+}
+
+/// Adds the commits of a stream of `git fast-import` to a repository.
+///
+/// # Panics
+/// If git refuses it.
+pub fn import(git_dir: &Path, stream: &str) {
+    let mut import = Command::new("git")
+        .arg("-C")
+        .arg(git_dir)
+        .args(["fast-import", "--quiet", "--force"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("git");
+    let mut input = import.stdin.take().expect("its stdin");
+    input.write_all(stream.as_bytes()).expect("the history");
+    drop(input);
+    assert!(import.wait().expect("git").success(), "git fast-import");
 }
 
 fn commit(stream: &mut String, n: usize, files: &[(String, String)]) {
