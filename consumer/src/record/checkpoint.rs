@@ -90,8 +90,7 @@ impl Checkpoints {
             return Ok(note);
         };
         let size = bundle.len();
-        let packed =
-            tokio::task::spawn_blocking(move || zstd::encode_all(bundle.as_slice(), 3)).await;
+        let packed = tokio::task::spawn_blocking(move || pack(&bundle)).await;
         let compressed = match packed.map_err(Into::into).and_then(|done| done) {
             Ok(compressed) => compressed,
             Err(error) => return Ok(Some(format!("no checkpoint was taken: {error}"))),
@@ -131,6 +130,11 @@ impl Newest {
             format!("too large for a checkpoint; lost if the worker fails: {names}")
         })
     }
+}
+
+/// Compresses a bundle. Its size is known, so a small one takes small tables and not those of the largest window.
+fn pack(bundle: &[u8]) -> std::io::Result<Vec<u8>> {
+    zstd::bulk::compress(bundle, 3)
 }
 
 /// Decompresses a stored bundle, up to the size limit.

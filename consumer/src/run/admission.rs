@@ -1,6 +1,7 @@
 //! Which tools the model is offered when not all of them fit.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use agentmine_llm::ToolSpec;
 
@@ -25,9 +26,17 @@ pub(super) enum Rank {
     RepositoryConfigured,
 }
 
+/// The tools offered to the model.
+pub(crate) struct Admitted {
+    /// Sorted by name.
+    pub(super) specs: Arc<[ToolSpec]>,
+    /// The servers whose tools are not all offered.
+    pub(super) omitted: BTreeSet<String>,
+}
+
 /// Admits tools in order of rank and name until the limits are reached. A tool that is too large is
-/// skipped; smaller ones after it may still fit. The result is sorted by name.
-pub(super) fn within_limits(mut offered: Vec<Offered>) -> (Vec<ToolSpec>, BTreeSet<String>) {
+/// skipped; smaller ones after it may still fit.
+pub(super) fn within_limits(mut offered: Vec<Offered>) -> Admitted {
     offered.sort_by(|a, b| (a.rank, &a.spec.name).cmp(&(b.rank, &b.spec.name)));
     let (mut specs, mut omitted, mut room) = (Vec::new(), BTreeSet::new(), MAX_SPECS);
     for Offered { rank, server, spec } in offered {
@@ -40,7 +49,10 @@ pub(super) fn within_limits(mut offered: Vec<Offered>) -> (Vec<ToolSpec>, BTreeS
         }
     }
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    (specs, omitted)
+    Admitted {
+        specs: specs.into(),
+        omitted,
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +75,7 @@ mod tests {
 
     #[test]
     fn repository_tools_do_not_displace_others() {
-        let (specs, omitted) = within_limits(vec![
+        let Admitted { specs, omitted } = within_limits(vec![
             offered(Rank::RepositoryConfigured, "a_big", MAX_SPECS - 100),
             offered(Rank::RepositoryConfigured, "b_small", 50),
             offered(Rank::OperatorConfigured, "c", 1000),
@@ -78,7 +90,7 @@ mod tests {
             offered(Rank::OperatorConfigured, "z", 1),
             offered(Rank::BuiltIn, "zz", 1),
         ];
-        let (specs, omitted) = within_limits(many.chain(more).collect());
+        let Admitted { specs, omitted } = within_limits(many.chain(more).collect());
         assert_eq!(specs.len(), MAX_TOOLS);
         assert_eq!(specs.last().unwrap().name, "zz");
         assert_eq!(omitted.len(), 7);

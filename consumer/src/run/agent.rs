@@ -97,6 +97,7 @@ impl Work<'_> {
             servers: Arc::clone(servers),
             workspace: &prepared.workspace,
             noted: Default::default(),
+            offered: Default::default(),
         };
         let model = RedactingModel {
             model: Arc::clone(&self.model),

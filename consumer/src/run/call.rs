@@ -38,9 +38,8 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// A one-line summary of a call for the live view.
-pub(super) fn summary(call: &ToolCall) -> String {
-    let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or(Value::Null);
+/// A one-line summary of a call's arguments for the live view.
+pub(super) fn summary(arguments: &Map<String, Value>) -> String {
     let field = |name: &str| arguments.get(name).and_then(Value::as_str);
     let text = match (field("command"), field("path")) {
         (Some(command), Some(path)) => format!("{command} {path}"),
@@ -84,11 +83,12 @@ mod tests {
 
     #[test]
     fn a_summary_is_one_short_line() {
+        let summary = |text| summary(&arguments(&call(text)).unwrap());
         assert_eq!(
-            summary(&call(r#"{"command":"view","path":"/workspace/a"}"#)),
+            summary(r#"{"command":"view","path":"/workspace/a"}"#),
             "view /workspace/a"
         );
-        assert_eq!(summary(&call(r#"{"command":"a\nb"}"#)), "a b");
-        assert_eq!(summary(&call("nonsense")), "");
+        assert_eq!(summary(r#"{"command":"a\nb"}"#), "a b");
+        assert_eq!(summary(""), "");
     }
 }

@@ -14,14 +14,14 @@ use agentmine_agent::{ToolResult, Tools};
 use agentmine_domain::Usage;
 use agentmine_llm::{ToolCall, ToolSpec};
 use agentmine_mcp::config::Owner;
-use agentmine_mcp::{CallFault, McpError, Offer, ToolOutput};
+use agentmine_mcp::{CallFault, Catalog, McpError, Offer, ToolOutput};
 use agentmine_process::Excerpt;
 use agentmine_runtime::config::EffectiveAgent;
 use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-use super::admission::{MAX_SPECS, Offered, Rank, within_limits};
+use super::admission::{Admitted, MAX_SPECS, Offered, Rank, within_limits};
 use super::call::{arguments, summary};
 use super::command::CommandTool;
 use super::offers::{OfferCall, OfferTool};
@@ -55,6 +55,8 @@ pub(crate) struct FleetTools<'a> {
     pub(crate) checkpoints: Checkpoints,
     /// Servers whose omitted tools have already been noted in the transcript.
     pub(crate) noted: Mutex<BTreeSet<String>>,
+    /// What is offered of the newest catalog. The rest that it follows from does not change in a session.
+    pub(crate) offered: Mutex<Option<(Arc<Catalog>, Arc<Admitted>)>>,
 }
 
 /// Where a call is routed.
@@ -85,8 +87,7 @@ enum Files {
 impl Tools<SessionError> for FleetTools<'_> {
     async fn refresh(&self) -> Result<(), SessionError> {
         self.servers.refresh(self.ctx).await?;
-        let omitted = self.offered().1;
-        for server in omitted {
+        for server in &self.offered().omitted {
             if self.noted().insert(server.clone()) {
                 self.ctx.note(&format!(
                     "MCP server {server}: not all of its tools are offered; the limit is {MAX_TOOLS} tools and {MAX_SPECS} bytes of names, descriptions and schemas"
@@ -96,8 +97,8 @@ impl Tools<SessionError> for FleetTools<'_> {
         Ok(())
     }
 
-    fn specs(&self) -> Vec<ToolSpec> {
-        self.offered().0
+    fn specs(&self) -> Arc<[ToolSpec]> {
+        Arc::clone(&self.offered().specs)
     }
 
     fn take_usage(&self) -> Usage {
@@ -105,11 +106,12 @@ impl Tools<SessionError> for FleetTools<'_> {
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolResult, SessionError> {
+        let arguments = arguments(call);
         self.ctx.live.show(Progress::ToolBegan {
             name: call.name.clone(),
-            summary: summary(call),
+            summary: arguments.as_ref().map(summary).unwrap_or_default(),
         });
-        let arguments = match arguments(call) {
+        let arguments = match arguments {
             Ok(arguments) => arguments,
             Err(result) => return Ok(result),
         };
@@ -185,8 +187,21 @@ fn measure(kind: &'static str, is_error: bool, took: Duration) {
 }
 
 impl FleetTools<'_> {
-    /// The tools offered to the model, and the servers whose tools are not all offered.
-    fn offered(&self) -> (Vec<ToolSpec>, BTreeSet<String>) {
+    /// The tools offered to the model.
+    fn offered(&self) -> Arc<Admitted> {
+        let catalog = self.servers.catalog();
+        let mut known = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, admitted)) if Arc::ptr_eq(of, &catalog) => Arc::clone(admitted),
+            _ => {
+                let admitted = Arc::new(self.admitted(&catalog));
+                *known = Some((catalog, Arc::clone(&admitted)));
+                admitted
+            }
+        }
+    }
+
+    fn admitted(&self, catalog: &Catalog) -> Admitted {
         let built_in = self.command.iter().map(|command| Offered {
             rank: Rank::BuiltIn,
             server: self
@@ -199,7 +214,6 @@ impl FleetTools<'_> {
                 .clone(),
             spec: command.spec(),
         });
-        let catalog = self.servers.catalog();
         let tools = catalog
             .tools()
             .into_iter()
@@ -469,7 +483,8 @@ impl FleetTools<'_> {
     }
 
     fn unknown(&self, name: &str) -> ToolResult {
-        let known: Vec<String> = self.specs().into_iter().map(|s| s.name).collect();
+        let specs = self.specs();
+        let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         failed(
             "unknown_tool",
             &format!(

@@ -1,5 +1,6 @@
 //! The traits that the worker implements for the loop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_domain::Usage;
@@ -33,7 +34,7 @@ pub trait Tools<E>: Send + Sync {
     }
     /// The tools, sorted by name. The same tools are always described by the same bytes, so that the
     /// provider's prompt cache works.
-    fn specs(&self) -> Vec<ToolSpec>;
+    fn specs(&self) -> Arc<[ToolSpec]>;
     /// Takes the tools' own use of the model since the last call of this method. It counts against the
     /// budget; an implementation with such tools also records it as [`Entry::ModelUse`].
     fn take_usage(&self) -> Usage {

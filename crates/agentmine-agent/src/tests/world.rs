@@ -1,7 +1,7 @@
 //! A scripted model, and tools, a journal and an inbox in memory.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agentmine_domain::{Budget, Epoch, Seq, Step, StepKind, Usage};
@@ -85,13 +85,14 @@ impl Tools<End> for Bench {
         Ok(())
     }
 
-    fn specs(&self) -> Vec<ToolSpec> {
+    fn specs(&self) -> Arc<[ToolSpec]> {
         let count = *self.refreshed.lock().unwrap();
-        vec![ToolSpec {
+        [ToolSpec {
             name: format!("tool_{count}"),
             description: String::new(),
             input_schema: json!({}),
         }]
+        .into()
     }
 
     fn take_usage(&self) -> Usage {

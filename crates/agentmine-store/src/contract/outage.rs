@@ -151,6 +151,30 @@ async fn connections_to_a_read_only_server_are_replaced() {
     .await;
 }
 
+/// Connections that were used a moment ago are not tested before they are used again.
+#[tokio::test]
+async fn a_restart_of_the_server_between_two_operations_is_not_noticed() {
+    on(Database::postgres(), async |world: World| {
+        let (store, database) = (&world.store, &world.database);
+        let lease = world.leased(1).await;
+        let steps: Vec<NewStep> = (0..8).map(|_| note("x")).collect();
+        for cut in [true, false, true, true] {
+            let appends = steps.iter().map(|step| store.append_step(&lease, step));
+            for appended in futures::future::join_all(appends).await {
+                appended.unwrap();
+            }
+            if cut {
+                database
+                    .on_server("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'NAME'")
+                    .await;
+            }
+            store.append_step(&lease, &note("y")).await.unwrap();
+        }
+        assert_eq!(store.steps(lease.task).await.unwrap().len(), 8 + 4);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_unavailable() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
 //! Statements, and what the two databases do differently.
 
+use std::collections::HashMap;
 use std::future::Future;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use agentmine_domain::{Lease, Priority, Seq, Urgency, WakeUp};
+use agentmine_domain::{Priority, Urgency, WakeUp};
 use agentmine_runtime::failpoint::{Guard, around};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgRow;
@@ -12,8 +14,8 @@ use sqlx::{AssertSqlSafe, Database, FromRow, Pool, SqlSafeStr as _, SqlStr, Tran
 use super::arg::Arg;
 use super::effect_words::EFFECTS;
 use super::failure::Failure;
+use crate::Publish;
 use crate::migrations::Embedded;
-use crate::{NewStep, Publish};
 
 /// One of the two databases.
 pub(crate) trait Dialect: Database {
@@ -42,6 +44,9 @@ pub(crate) trait Dialect: Database {
     const LOCK_SHARED: &'static str;
     /// Selects the name, rows and bytes of each table, largest first.
     const SIZES: &'static str;
+    /// Appends a step of the lease $1 to $3 with token $4, kind $5, payload $6 and milliseconds $7. Returns its number; no row if
+    /// the task is not held, or a step of this token is recorded.
+    const APPEND_STEP: &'static str;
 
     /// Executes a statement; returns the number of rows it changed.
     fn execute(
@@ -66,13 +71,6 @@ pub(crate) trait Dialect: Database {
 
     /// Keeps other processes from sweeping until the transaction ends. `false` if one of them is at it.
     fn lock_sweep(tx: &mut Db<Self>) -> impl Future<Output = Result<bool, Failure>> + Send;
-
-    /// Appends a step, unless a step of its token is recorded.
-    fn append_step(
-        pool: &Pool<Self>,
-        lease: &Lease,
-        step: &NewStep,
-    ) -> impl Future<Output = Result<Seq, Failure>> + Send;
 
     /// Publishes due outbox entries, until one is refused.
     fn relay(
@@ -245,11 +243,33 @@ impl<D: Dialect> Db<D> {
     }
 }
 
-/// Fills in the words of a statement.
-fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
+/// Statements with their words filled in, by database, template and columns. All three are constants of the program, so it does not
+/// grow.
+type Rendered = HashMap<(&'static str, &'static str, &'static str), Arc<str>>;
+
+/// A statement with its words filled in.
+fn render<D: Dialect>(template: &'static str, columns: &'static str) -> SqlStr {
+    static RENDERED: LazyLock<RwLock<Rendered>> = LazyLock::new(RwLock::default);
     if !template.contains('{') {
         return template.into_sql_str();
     }
+    // What a test switches off, it may switch on again.
+    if Guard::Fence.is_off() {
+        return AssertSqlSafe(filled_in::<D>(template, columns)).into_sql_str();
+    }
+    let key = (D::NAME, template, columns);
+    let known = RENDERED.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(sql) = known.get(&key) {
+        return AssertSqlSafe(Arc::clone(sql)).into_sql_str();
+    }
+    drop(known);
+    let sql: Arc<str> = filled_in::<D>(template, columns).into();
+    let mut known = RENDERED.write().unwrap_or_else(PoisonError::into_inner);
+    known.insert(key, Arc::clone(&sql));
+    AssertSqlSafe(sql).into_sql_str()
+}
+
+fn filled_in<D: Dialect>(template: &str, columns: &str) -> String {
     let words = [
         ("{columns}", columns),
         ("{held}", held()),
@@ -307,10 +327,9 @@ fn render<D: Dialect>(template: &'static str, columns: &str) -> SqlStr {
     ];
     let effects = EFFECTS.iter().map(|(word, text)| (*word, text.as_str()));
     let words = words.into_iter().chain(effects);
-    let sql = words.fold(template.to_owned(), |sql, (word, text)| {
+    words.fold(template.to_owned(), |sql, (word, text)| {
         sql.replace(word, text)
-    });
-    AssertSqlSafe(sql).into_sql_str()
+    })
 }
 
 /// The fence: the lease's task is $1, its epoch is $2 and its nonce is $3.

@@ -98,6 +98,18 @@ impl Failure {
         }
     }
 
+    /// Whether the connection is closed, by the server or on the way: what it sends first where it ends a connection, and what
+    /// is found later.
+    pub(super) fn is_broken_connection(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Io(_)) => true,
+            Self::Database(error) => code(error).is_some_and(|code| {
+                matches!(code.as_str(), "57P01" | "57P02") || code.starts_with("08")
+            }),
+            Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
+        }
+    }
+
     pub(super) fn presence(&self) -> Presence {
         match self {
             Self::Fenced(_) | Self::Expired(_) | Self::Fault(_) => Presence::There,
@@ -118,9 +130,9 @@ impl Failure {
     /// Whether the same operation may succeed if it is repeated at once.
     pub(super) fn is_passing(&self) -> bool {
         match self {
-            Self::Database(sqlx::Error::Io(_)) => true,
             Self::Database(error) => {
-                code(error).is_some_and(|code| is_contention(&code) || code == READ_ONLY)
+                self.is_broken_connection()
+                    || code(error).is_some_and(|code| is_contention(&code) || code == READ_ONLY)
             }
             Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
         }

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 
 use super::arg::args;
 use super::db::Dialect;
+use super::failure::Failure;
 use super::row::{CheckpointRow, StepRow};
 use super::store::SqlStore;
 use super::tasks::row_limit;
@@ -18,10 +19,48 @@ use crate::{Checkpoint, JournalStore, NewStep, StoreError};
 /// How long somebody counts as following a session after a look at its reply.
 const FOLLOWING: Duration = Duration::from_secs(20);
 
+impl<D: Dialect> SqlStore<D> {
+    /// One statement: the row's counter gives the number, so the journal has no gaps, and a row that is not ours gives none. On
+    /// Postgres two attempts at one step at the same time both pass the look for the token; the second one is then rolled back by
+    /// the unique token.
+    async fn append_once(
+        &self,
+        lease: &Lease,
+        step: &NewStep,
+        payload: &str,
+    ) -> Result<Seq, Failure> {
+        let mut db = self.connection().await?;
+        let appended = db
+            .scalar::<i64>(
+                D::APPEND_STEP,
+                args![
+                    lease.task,
+                    lease.epoch,
+                    lease.nonce,
+                    step.token.0,
+                    step.kind.as_str(),
+                    payload,
+                    step.duration_ms,
+                ],
+            )
+            .await;
+        match appended {
+            Ok(Some(seq)) => return Ok(Seq(seq)),
+            Ok(None) => {}
+            Err(failure) if failure.is_duplicate() => {}
+            Err(failure) => return Err(failure),
+        }
+        let of_token = "SELECT seq FROM steps WHERE token = $1";
+        let seq = db.scalar(of_token, args![step.token.0]).await?;
+        seq.map(Seq).ok_or(Failure::Fenced(lease.task))
+    }
+}
+
 #[async_trait]
 impl<D: Dialect> JournalStore for SqlStore<D> {
     async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError> {
-        self.run("append_step", || D::append_step(&self.pool, lease, step))
+        let payload = step.payload.to_string();
+        self.run("append_step", || self.append_once(lease, step, &payload))
             .await
     }
 

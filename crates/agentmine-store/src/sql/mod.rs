@@ -1,7 +1,7 @@
 //! The store over SQL, written once for both databases.
 //!
 //! A statement is a template: where the two databases differ it has a word in braces, which each
-//! [`db::Dialect`] fills in. What a database does in a way of its own (locks, the append, the relay) is a
+//! [`db::Dialect`] fills in. What a database does in a way of its own (locks, the relay) is a
 //! function of its dialect.
 //!
 //! Row locks do the ordering. A fenced write finds the row by (task, epoch, leased) and locks it in the same
@@ -13,6 +13,7 @@ mod arg;
 mod capacity;
 mod dashboards;
 mod db;
+mod doubt;
 mod effect_state;
 mod effect_words;
 mod effects;
@@ -28,7 +29,6 @@ mod lease_end;
 mod memory;
 mod people;
 mod postgres;
-mod read_only;
 mod reports;
 mod restored;
 mod retention;

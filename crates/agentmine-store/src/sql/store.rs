@@ -13,8 +13,8 @@ use sqlx::Pool;
 use super::absence::Absence;
 use super::arg::Arg;
 use super::db::{AnyRow, Db, Dialect};
+use super::doubt::Doubt;
 use super::failure::{Failure, Presence};
-use super::read_only::ReadOnly;
 use crate::migrations;
 use crate::{Store, StoreError};
 
@@ -42,8 +42,8 @@ pub(crate) struct SqlStore<D: Dialect> {
     pub(super) limit: Duration,
     /// When the database was away.
     pub(super) absence: Absence,
-    /// Which connections are not used any more.
-    pub(super) read_only: ReadOnly,
+    /// Which connections are not used again as they are.
+    pub(super) doubt: Doubt,
     /// How the pool is named in metrics.
     pub(super) pool_name: &'static str,
     /// Has new connections log in as the configuration says by now.
@@ -188,8 +188,8 @@ impl<D: Dialect> SqlStore<D> {
             let attempted = around_operation("store.", operation, attempt());
             let outcome = tokio::time::timeout(limit, attempted).await;
             let outcome = outcome.unwrap_or(Err(Failure::TimedOut));
-            if outcome.as_ref().is_err_and(Failure::is_read_only) {
-                self.read_only.note();
+            if let Err(failure) = &outcome {
+                self.doubt.note(failure);
             }
             match outcome {
                 Err(failure) if attempts < ATTEMPTS && failure.is_passing() => {
@@ -253,7 +253,7 @@ mod tests {
             address: "nowhere:5432/db".into(),
             limit,
             absence: Absence::default(),
-            read_only: ReadOnly::default(),
+            doubt: Doubt::default(),
             pool_name: POOLS[0],
             renew: Box::new(|_| {}),
         }

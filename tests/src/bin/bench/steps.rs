@@ -224,12 +224,13 @@ struct Nothing;
 
 #[async_trait]
 impl Tools<serde_json::Error> for Nothing {
-    fn specs(&self) -> Vec<ToolSpec> {
-        vec![ToolSpec {
+    fn specs(&self) -> Arc<[ToolSpec]> {
+        [ToolSpec {
             name: TOOL.into(),
             description: "Run a shell command.".into(),
             input_schema: json!({ "type": "object" }),
         }]
+        .into()
     }
 
     async fn call(&self, call: &ToolCall) -> Result<ToolResult, serde_json::Error> {

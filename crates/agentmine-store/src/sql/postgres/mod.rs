@@ -5,15 +5,14 @@ mod inspect;
 mod open;
 mod schema;
 
-use agentmine_domain::{Lease, Seq};
 use sqlx::{Arguments as _, Pool, Postgres};
 
 use super::arg::{Arg, args, bind};
 use super::db::{AnyRow, Db, Dialect, Relayed, statements};
 use super::failure::Failure;
 use super::row::EntryRow;
+use crate::Publish;
 use crate::migrations::{self, Embedded};
-use crate::{NewStep, Publish};
 pub(crate) use inspect::inspect;
 pub(crate) use open::{check, open};
 
@@ -41,6 +40,13 @@ impl Dialect for Postgres {
              pg_total_relation_size(oid) AS bytes
          FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
          ORDER BY bytes DESC, name";
+    /// The row's counter gives the number under the row's lock.
+    const APPEND_STEP: &'static str = "WITH held AS (
+                 UPDATE tasks SET last_seq = last_seq + 1
+                 WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
+                 RETURNING id, last_seq)
+             INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
+             SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq";
 
     statements!(|id| id);
 
@@ -59,42 +65,6 @@ impl Dialect for Postgres {
     async fn lock_sweep(tx: &mut Db<Self>) -> Result<bool, Failure> {
         let lock = "SELECT pg_try_advisory_xact_lock($1)";
         Ok(tx.scalar(lock, args![SWEEP_LOCK]).await?.unwrap_or(false))
-    }
-
-    /// One statement: the row's counter gives the number under the row's lock, so the journal has no gaps, and
-    /// a row that is not ours gives none. Two attempts at one step at the same time both pass the look for the
-    /// token; the second one is then rolled back by the unique token.
-    async fn append_step(pool: &Pool<Self>, lease: &Lease, step: &NewStep) -> Result<Seq, Failure> {
-        let mut db = Db::connection(pool).await?;
-        let payload = step.payload.to_string();
-        let appended = db
-            .scalar::<i64>(
-                "WITH held AS (
-                     UPDATE tasks SET last_seq = last_seq + 1
-                     WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
-                     RETURNING id, last_seq)
-                 INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
-                 SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq",
-                args![
-                    lease.task,
-                    lease.epoch,
-                    lease.nonce,
-                    step.token.0,
-                    step.kind.as_str(),
-                    &payload,
-                    step.duration_ms,
-                ],
-            )
-            .await;
-        match appended {
-            Ok(Some(seq)) => return Ok(Seq(seq)),
-            Ok(None) => {}
-            Err(failure) if failure.is_duplicate() => {}
-            Err(failure) => return Err(failure),
-        }
-        let of_token = "SELECT seq FROM steps WHERE token = $1";
-        let seq = db.scalar(of_token, args![step.token.0]).await?;
-        seq.map(Seq).ok_or(Failure::Fenced(lease.task))
     }
 
     /// Entries are locked with `SKIP LOCKED` while they are published, so relays share the work without

@@ -13,8 +13,8 @@ use super::schema;
 
 use crate::migrations;
 use crate::sql::absence::Absence;
+use crate::sql::doubt::{Doubt, Fitness};
 use crate::sql::failure::{Failure, code};
-use crate::sql::read_only::ReadOnly;
 use crate::sql::store::{Role, SqlStore};
 use crate::{Store as _, StoreError};
 
@@ -34,8 +34,8 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
         Role::Heartbeat => (2, Duration::from_secs(5)),
     };
     let limit_sql = format!("SET statement_timeout = {}", limit.as_millis());
-    let read_only = ReadOnly::default();
-    let refusals = read_only.clone();
+    let doubt = Doubt::default();
+    let doubts = doubt.clone();
     let pool = PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT_LIMIT)
@@ -47,9 +47,15 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
                 Ok(())
             })
         })
-        .before_acquire(move |_, connection| {
-            let allowed = refusals.allows(connection.age);
-            Box::pin(async move { Ok(allowed) })
+        .test_before_acquire(false)
+        .before_acquire(move |connection, it| {
+            let fitness = doubts.of(it.age, it.idle_for);
+            Box::pin(async move {
+                if fitness == Fitness::Untested {
+                    connection.ping().await?;
+                }
+                Ok(fitness != Fitness::Unusable)
+            })
         })
         .connect_lazy_with(options);
     let store = SqlStore {
@@ -57,7 +63,7 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
         address,
         limit,
         absence: Absence::default(),
-        read_only,
+        doubt,
         pool_name: role.pool_name(),
         renew: Box::new(renewal(url.clone())),
     };

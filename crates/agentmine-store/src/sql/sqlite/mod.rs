@@ -8,7 +8,6 @@ mod open;
 
 use std::time::Duration;
 
-use agentmine_domain::{Lease, Seq};
 use sqlx::{Arguments as _, Pool, Sqlite};
 use uuid::Uuid;
 
@@ -16,8 +15,8 @@ use super::arg::{Arg, args, bind};
 use super::db::{AnyRow, Db, Dialect, Relayed, statements};
 use super::failure::Failure;
 use super::row::EntryRow;
+use crate::Publish;
 use crate::migrations::{self, Embedded};
-use crate::{NewStep, Publish};
 pub(crate) use inspect::inspect;
 pub(crate) use open::{check, open};
 
@@ -43,6 +42,12 @@ impl Dialect for Sqlite {
              sum(s.pgsize) AS bytes
          FROM dbstat s JOIN sqlite_schema m ON m.name = s.name
          GROUP BY m.tbl_name ORDER BY bytes DESC, m.tbl_name";
+    /// One statement, since each one costs two changes of threads: the connection has its own. A trigger sets the row's
+    /// counter.
+    const APPEND_STEP: &'static str =
+        "INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, recorded_at, token)
+             SELECT id, last_seq + 1, $2, $5, $6, $7, {now}, $4 FROM tasks WHERE {held}
+             ON CONFLICT (token) DO NOTHING RETURNING seq";
 
     statements!(Uuid::hyphenated);
 
@@ -57,38 +62,6 @@ impl Dialect for Sqlite {
     /// Two sweeps come one after the other, and the second finds nothing left to do.
     async fn lock_sweep(_: &mut Db<Self>) -> Result<bool, Failure> {
         Ok(true)
-    }
-
-    async fn append_step(pool: &Pool<Self>, lease: &Lease, step: &NewStep) -> Result<Seq, Failure> {
-        let mut tx = Db::transaction(pool).await?;
-        let of_token = "SELECT seq FROM steps WHERE token = $1";
-        if let Some(seq) = tx.scalar(of_token, args![step.token.0]).await? {
-            return Ok(Seq(seq));
-        }
-        let seq: Option<i64> = tx
-            .scalar(
-                "UPDATE tasks SET last_seq = last_seq + 1 WHERE {held} RETURNING last_seq",
-                args![lease.task, lease.epoch, lease.nonce],
-            )
-            .await?;
-        let seq = Seq(seq.ok_or(Failure::Fenced(lease.task))?);
-        let payload = step.payload.to_string();
-        tx.execute(
-            "INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, recorded_at, token)
-             VALUES ($1, $2, $3, $4, $5, $6, {now}, $7)",
-            args![
-                lease.task,
-                seq,
-                lease.epoch,
-                step.kind.as_str(),
-                &payload,
-                step.duration_ms,
-                step.token.0,
-            ],
-        )
-        .await?;
-        tx.commit().await?;
-        Ok(seq)
     }
 
     /// SQLite has no row locks to skip, and the write lock must not be held while a broker answers, so a relay

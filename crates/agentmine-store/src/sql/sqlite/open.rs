@@ -11,8 +11,8 @@ use sqlx::{Connection as _, Sqlite, SqliteConnection, SqlitePool};
 use crate::StoreError;
 use crate::migrations;
 use crate::sql::absence::Absence;
+use crate::sql::doubt::Doubt;
 use crate::sql::failure::Failure;
-use crate::sql::read_only::ReadOnly;
 use crate::sql::store::{Role, SqlStore};
 
 /// How long a writer waits for the one before it.
@@ -39,6 +39,8 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         .idle_timeout(Duration::from_secs(300))
         .max_lifetime(None)
         .acquire_timeout(BUSY_LIMIT)
+        // It would ask the connection's own thread, and not the file.
+        .test_before_acquire(false)
         .connect_lazy_with(options);
     migrate(&pool).await.map_err(|error| error.at(&address))?;
     Ok(SqlStore {
@@ -46,7 +48,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         address,
         limit: Duration::from_secs(30),
         absence: Absence::default(),
-        read_only: ReadOnly::default(),
+        doubt: Doubt::default(),
         pool_name: role.pool_name(),
         renew: Box::new(|_| {}),
     })
