@@ -45,7 +45,10 @@ impl<D: Dialect> SqlStore<D> {
             )
             .await;
         match appended {
-            Ok(Some(seq)) => return Ok(Seq(seq)),
+            Ok(Some(seq)) => {
+                self.keep(db);
+                return Ok(Seq(seq));
+            }
             Ok(None) => {}
             Err(failure) if failure.is_duplicate() => {}
             Err(failure) => return Err(failure),

@@ -24,6 +24,7 @@ mod figures;
 mod held;
 mod intents;
 mod journal;
+mod kept;
 mod lease;
 mod lease_end;
 mod memory;

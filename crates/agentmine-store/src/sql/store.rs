@@ -15,6 +15,7 @@ use super::arg::Arg;
 use super::db::{AnyRow, Db, Dialect};
 use super::doubt::Doubt;
 use super::failure::{Failure, Presence};
+use super::kept::Kept;
 use crate::migrations;
 use crate::{Store, StoreError};
 
@@ -36,6 +37,8 @@ pub(crate) enum Role {
 /// A store in one of the two databases.
 pub(crate) struct SqlStore<D: Dialect> {
     pub(super) pool: Pool<D>,
+    /// Of this pool; not of Postgres's, whose connections are tested and replaced.
+    pub(super) kept: Option<Kept<D>>,
     /// `host:port/database`, or the file.
     pub(super) address: String,
     /// The time limit of one attempt.
@@ -70,10 +73,21 @@ impl Role {
 impl<D: Dialect> SqlStore<D> {
     pub(super) async fn connection(&self) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
+        if let Some(connection) = self.kept.as_ref().and_then(Kept::take) {
+            self.note_wait(begun);
+            return Ok(Db::Connection(connection));
+        }
         (self.renew)(&self.pool);
         let connection = Db::connection(&self.pool).await;
         self.note_wait(begun);
         connection
+    }
+
+    /// Keeps a connection for the next statement, once its own have ended well.
+    pub(super) fn keep(&self, connection: Db<D>) {
+        if let (Some(kept), Db::Connection(connection)) = (&self.kept, connection) {
+            kept.put(connection);
+        }
     }
 
     pub(super) async fn transaction(&self) -> Result<Db<D>, Failure> {
@@ -106,7 +120,9 @@ impl<D: Dialect> SqlStore<D> {
             self.absence.unanswered(begun);
         }
         // At each use, which the relay makes twice a second.
-        let (all, idle) = (f64::from(self.pool.size()), self.pool.num_idle() as f64);
+        let kept = self.kept.as_ref().is_some_and(Kept::is_some);
+        let idle = self.pool.num_idle() as f64 + f64::from(u8::from(kept));
+        let all = f64::from(self.pool.size());
         for (state, count) in CONNECTION_STATES.into_iter().zip([all - idle, idle]) {
             metrics::gauge!("agentmine_store_connections", "pool" => self.pool_name, "state" => state)
                 .set(count.max(0.0));
@@ -125,7 +141,9 @@ impl<D: Dialect> SqlStore<D> {
         T: TryFrom<R, Error = Failure>,
     {
         self.run(operation, || async {
-            let rows = self.connection().await?.rows::<R>(template, args).await?;
+            let mut db = self.connection().await?;
+            let rows = db.rows::<R>(template, args).await?;
+            self.keep(db);
             rows.into_iter().map(T::try_from).collect()
         })
         .await
@@ -138,10 +156,8 @@ impl<D: Dialect> SqlStore<D> {
         template: &'static str,
         args: &[Arg<'_>],
     ) -> Result<u64, StoreError> {
-        self.run(operation, || async {
-            self.connection().await?.execute(template, args).await
-        })
-        .await
+        self.run(operation, || self.execute_once(template, args))
+            .await
     }
 
     /// The same under a lease: refused if no row was found.
@@ -153,12 +169,19 @@ impl<D: Dialect> SqlStore<D> {
         args: &[Arg<'_>],
     ) -> Result<(), StoreError> {
         self.run(operation, || async {
-            match self.connection().await?.execute(template, args).await? {
+            match self.execute_once(template, args).await? {
                 0 => Err(Failure::Fenced(lease.task)),
                 _ => Ok(()),
             }
         })
         .await
+    }
+
+    async fn execute_once(&self, template: &'static str, args: &[Arg<'_>]) -> Result<u64, Failure> {
+        let mut db = self.connection().await?;
+        let changed = db.execute(template, args).await?;
+        self.keep(db);
+        Ok(changed)
     }
 
     /// Runs an operation. Every method of the store passes through here.
@@ -234,7 +257,10 @@ impl<D: Dialect> Store for SqlStore<D> {
     }
 
     async fn close(&self) {
-        self.pool.close().await;
+        match &self.kept {
+            Some(kept) => kept.close().await,
+            None => self.pool.close().await,
+        }
     }
 }
 
@@ -250,6 +276,7 @@ mod tests {
     fn store(limit: Duration) -> SqlStore<Postgres> {
         SqlStore {
             pool: PgPool::connect_lazy("postgres://u@nowhere/db").unwrap(),
+            kept: None,
             address: "nowhere:5432/db".into(),
             limit,
             absence: Absence::default(),

@@ -60,6 +60,7 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
         .connect_lazy_with(options);
     let store = SqlStore {
         pool,
+        kept: None,
         address,
         limit,
         absence: Absence::default(),

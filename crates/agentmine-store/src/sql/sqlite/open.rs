@@ -13,6 +13,7 @@ use crate::migrations;
 use crate::sql::absence::Absence;
 use crate::sql::doubt::Doubt;
 use crate::sql::failure::Failure;
+use crate::sql::kept::Kept;
 use crate::sql::store::{Role, SqlStore};
 
 /// How long a writer waits for the one before it.
@@ -44,6 +45,7 @@ pub(crate) async fn open(url: &str, role: Role) -> Result<SqlStore<Sqlite>, Stor
         .connect_lazy_with(options);
     migrate(&pool).await.map_err(|error| error.at(&address))?;
     Ok(SqlStore {
+        kept: Some(Kept::of(&pool)),
         pool,
         address,
         limit: Duration::from_secs(30),
