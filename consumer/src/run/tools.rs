@@ -55,7 +55,7 @@ pub(crate) struct FleetTools<'a> {
     pub(crate) checkpoints: Checkpoints,
     /// Servers whose omitted tools have already been noted in the transcript.
     pub(crate) noted: Mutex<BTreeSet<String>>,
-    /// What is offered of the newest catalog. The rest that it follows from does not change in a session.
+    /// The tools offered from the newest catalog. Nothing else that decides about them changes during a session.
     pub(crate) offered: Mutex<Option<(Arc<Catalog>, Arc<Admitted>)>>,
 }
 
@@ -201,6 +201,7 @@ impl FleetTools<'_> {
         }
     }
 
+    /// Computes what is offered from a catalog.
     fn admitted(&self, catalog: &Catalog) -> Admitted {
         let built_in = self.command.iter().map(|command| Offered {
             rank: Rank::BuiltIn,

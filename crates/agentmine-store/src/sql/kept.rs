@@ -2,7 +2,8 @@
 //!
 //! A pool takes a connection back in a task of its own, after a test, and hands out the one that has waited longest. On SQLite, where each
 //! connection has a thread and a cache of pages, that makes each statement run in another thread, and read again what the
-//! one before has just read. So one connection is kept outside the pool while nobody uses it.
+//! one before has just read. So one connection is kept outside the pool while nobody uses it. It is in no transaction, and its last
+//! statement has ended.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -42,8 +42,7 @@ impl Dialect for Sqlite {
              sum(s.pgsize) AS bytes
          FROM dbstat s JOIN sqlite_schema m ON m.name = s.name
          GROUP BY m.tbl_name ORDER BY bytes DESC, m.tbl_name";
-    /// One statement, since each one costs two changes of threads: the connection has its own. A trigger sets the row's
-    /// counter.
+    /// One statement, since each one is a message to the connection's thread and back. A trigger sets the counter of the task.
     const APPEND_STEP: &'static str =
         "INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, recorded_at, token)
              SELECT id, last_seq + 1, $2, $5, $6, $7, {now}, $4 FROM tasks WHERE {held}
