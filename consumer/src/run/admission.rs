@@ -1,9 +1,10 @@
 //! Which tools the model is offered when not all of them fit.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentmine_llm::ToolSpec;
+use agentmine_mcp::Catalog;
 
 use super::servers::MAX_TOOLS;
 
@@ -32,6 +33,29 @@ pub(crate) struct Admitted {
     pub(super) specs: Arc<[ToolSpec]>,
     /// The servers whose tools are not all offered.
     pub(super) omitted: BTreeSet<String>,
+}
+
+/// The tools offered from the newest catalog. Nothing else that decides about them changes during a session.
+#[derive(Default)]
+pub(crate) struct OfNewest(Mutex<Option<(Arc<Catalog>, Arc<Admitted>)>>);
+
+impl OfNewest {
+    /// Computes them if the catalog is another one than the last time.
+    pub(super) fn get(
+        &self,
+        catalog: Arc<Catalog>,
+        admit: impl FnOnce(&Catalog) -> Admitted,
+    ) -> Arc<Admitted> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, admitted)) if Arc::ptr_eq(of, &catalog) => Arc::clone(admitted),
+            _ => {
+                let admitted = Arc::new(admit(&catalog));
+                *known = Some((catalog, Arc::clone(&admitted)));
+                admitted
+            }
+        }
+    }
 }
 
 /// Admits tools in order of rank and name until the limits are reached. A tool that is too large is

@@ -21,7 +21,7 @@ use agentmine_sandbox::Sandbox;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-use super::admission::{Admitted, MAX_SPECS, Offered, Rank, within_limits};
+use super::admission::{Admitted, MAX_SPECS, OfNewest, Offered, Rank, within_limits};
 use super::call::{arguments, summary};
 use super::command::CommandTool;
 use super::offers::{OfferCall, OfferTool};
@@ -55,8 +55,7 @@ pub(crate) struct FleetTools<'a> {
     pub(crate) checkpoints: Checkpoints,
     /// Servers whose omitted tools have already been noted in the transcript.
     pub(crate) noted: Mutex<BTreeSet<String>>,
-    /// The tools offered from the newest catalog. Nothing else that decides about them changes during a session.
-    pub(crate) offered: Mutex<Option<(Arc<Catalog>, Arc<Admitted>)>>,
+    pub(crate) offered: OfNewest,
 }
 
 /// Where a call is routed.
@@ -189,16 +188,8 @@ fn measure(kind: &'static str, is_error: bool, took: Duration) {
 impl FleetTools<'_> {
     /// The tools offered to the model.
     fn offered(&self) -> Arc<Admitted> {
-        let catalog = self.servers.catalog();
-        let mut known = self.offered.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*known {
-            Some((of, admitted)) if Arc::ptr_eq(of, &catalog) => Arc::clone(admitted),
-            _ => {
-                let admitted = Arc::new(self.admitted(&catalog));
-                *known = Some((catalog, Arc::clone(&admitted)));
-                admitted
-            }
-        }
+        self.offered
+            .get(self.servers.catalog(), |catalog| self.admitted(catalog))
     }
 
     /// Computes what is offered from a catalog.
