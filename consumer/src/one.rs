@@ -1,17 +1,23 @@
-//! One task that a person asked this process for: claimed and worked on like any other, without a queue and a sweep.
+//! One task that a person asked this process for: claimed and worked on like any other, without a queue. Of the
+//! background work there is one thing: what killed processes left on this machine is removed meanwhile.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentmine_domain::Task;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::StoreError;
+use tokio::task::JoinSet;
 
 use crate::claim::slot::Claiming;
 use crate::presence::Presence;
 use crate::record::secret::hide_operator_secrets;
 use crate::session;
 use crate::session::deps::ConsumerDeps;
-use crate::sweep::end_leases_of_the_dead;
+use crate::sweep::{end_leases_of_the_dead, remove_leftovers};
+
+/// How long the end of the removal is waited for after the session.
+const REMOVAL: Duration = Duration::from_secs(5);
 
 /// Whether the task was worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +41,9 @@ pub async fn run_one(
     hide_operator_secrets(&deps.config);
     let presence = Presence::announce(&deps.config);
     end_leases_of_the_dead(&deps, &presence).await;
+    // What it does not get to is left to the next process.
+    let mut removal = JoinSet::new();
+    removal.spawn(remove_leftovers(Arc::clone(&deps)));
     let worker = presence.worker(0);
     let claiming = Claiming::asked_for(&deps, task, &worker);
     let Some(claimed) = claiming.until_answered(&stop).await? else {
@@ -43,6 +52,7 @@ pub async fn run_one(
     };
     Box::pin(session::run(Arc::clone(&deps), claimed, stop.clone())).await;
     if !stop.killed().is_cancelled() {
+        let _ = tokio::time::timeout(REMOVAL, removal.join_next()).await;
         presence.withdraw();
     }
     Ok(RunOne::Ran)

@@ -356,6 +356,53 @@ async fn running_again_starts_at_once_and_says_what_happened() {
     assert!(shown.contains("Done: task #1"), "{shown}");
 }
 
+/// A file system of its own for a jail takes the disk limit's space from the machine.
+#[tokio::test]
+async fn what_a_killed_run_left_is_removed_by_the_next_one_although_it_knows_no_such_task() {
+    let scenario = solves_demo();
+    let model = ScriptedModel::start(scenario).await;
+    let home = tempfile::tempdir().unwrap();
+    demo_repository(&home.path().join("mine"));
+    let issue = "# greet.sh greets nobody\n\nIt should greet.\n";
+    std::fs::write(home.path().join("issue.md"), issue).unwrap();
+    model.hold_when("greet.sh greets nobody", 1);
+    let mut killed = Command::new(binary("agentmine"))
+        .args(["run", "--repo=mine", "--issue=issue.md"])
+        .arg(format!("--base-url={}", model.base_url()))
+        .current_dir(home.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", home.path())
+        .spawn()
+        .unwrap();
+    model.wait_for_held(1).await;
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let state = home.path().join(".local/state/agentmine");
+    let left = || {
+        let folders = std::fs::read_dir(state.join("sandboxes")).unwrap();
+        let names = folders.map(|it| it.unwrap().file_name().into_string().unwrap());
+        let mut left: Vec<_> = names
+            .filter(|it| it.starts_with("coding-agent-exec-"))
+            .collect();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let of_here = |line: &&str| line.contains(state.to_str().unwrap());
+        left.extend(mounts.lines().filter(of_here).map(str::to_owned));
+        left
+    };
+    assert!(!left().is_empty());
+    // The next one has another database.
+    for file in std::fs::read_dir(&state).unwrap() {
+        let path = file.unwrap().path();
+        if path.to_string_lossy().contains("agentmine.db") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let shown = agentmine_in(home.path(), ["demo".to_owned()]).await;
+    assert!(shown.contains("exit code 0"), "{shown}");
+    assert_eq!(left(), [""; 0], "{shown}");
+}
+
 #[test]
 fn an_issue_that_cannot_be_worked_on_is_refused_with_the_reason() {
     let home = tempfile::tempdir().unwrap();

@@ -26,6 +26,8 @@ pub struct FoundSandbox {
     pub epoch: Option<Epoch>,
     /// How far one that was started ahead is, if no task has taken it.
     pub spare: Option<SpareState>,
+    /// The worker that started it is known to be gone, whichever fleet it belonged to.
+    pub is_orphan: bool,
     /// When it was created.
     pub created_at: DateTime<Utc>,
 }

@@ -55,6 +55,22 @@ async fn without_namespaces_no_terminal_and_no_other_process_is_reached() {
     sandbox.remove().await.unwrap();
 }
 
+/// Whichever fleet it belonged to.
+#[tokio::test]
+async fn a_jail_is_an_orphan_once_its_worker_has_gone() {
+    for kind in [Kind::Namespaces, Kind::Alone] {
+        let bench = bench(kind).await;
+        let sandbox = bench.start().await;
+        let name = sandbox.name().to_owned();
+        assert!(!bench.found(&name).await.is_orphan);
+        // As the end of its worker would: nothing is removed.
+        drop(sandbox);
+        let found = bench.found(&name).await;
+        assert!(found.is_orphan && found.spare.is_none(), "{found:?}");
+        bench.backend.remove(&found).await.unwrap();
+    }
+}
+
 fn limited(state: &std::path::Path) -> LocalBackend {
     let mut config = CommandExecutor::default();
     config.docker.resources.memory_limit = "200m".parse().unwrap();

@@ -110,6 +110,8 @@ fn found(container: ContainerSummary) -> Option<FoundSandbox> {
             .or_else(|| task_of(name)),
         epoch: label(EPOCH).and_then(|epoch| epoch.parse().ok()).or(epoch),
         spare: is_spare(name).then(|| spare_state(container.state)),
+        // A container that ended may still be examined by its worker.
+        is_orphan: false,
         created_at: DateTime::from_timestamp(container.created.unwrap_or(0), 0)?,
         instance: container.id?,
         name: name.to_owned(),

@@ -23,7 +23,7 @@ pub(super) struct LocalControl {
     record: Record,
     /// Killed when dropped; the removal takes it.
     child: Mutex<Option<Child>>,
-    /// Of a jail that was started for no task.
+    /// While it lives, others see that this worker does.
     _held: Option<Held>,
 }
 

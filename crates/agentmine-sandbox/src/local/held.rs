@@ -1,4 +1,4 @@
-//! Whether the worker that started a jail for no task is still there.
+//! Whether the worker that started a jail is still there.
 //!
 //! It holds a lock on a file in the jail's folder for as long as it lives; the kernel ends the lock with the process.
 
@@ -25,7 +25,8 @@ pub(super) fn hold(folder: &Path) -> io::Result<Held> {
     Ok(Held { _lock: lock })
 }
 
-/// Whether somebody holds the jail in this folder.
+/// Whether somebody holds the jail in this folder. One that has no lock is being started, or was by an earlier version, or
+/// where files cannot be locked.
 pub(super) fn state(folder: &Path) -> SpareState {
     let Ok(lock) = File::open(folder.join(LOCK)) else {
         return SpareState::Starting;

@@ -45,7 +45,7 @@ use crate::name::{PREFIX, sandbox_name, spare_name, task_of};
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
-use crate::spare::Spare;
+use crate::spare::{Spare, SpareState};
 use crate::spec::SandboxSpec;
 use crate::tunnel::Tunnel;
 use crate::volume::{Volumes, is_root};
@@ -365,7 +365,13 @@ impl Backend for LocalBackend {
         let owner = Some((spec.task, spec.epoch));
         let created = async { state::create(&self.0.state_dir, &name, owner) };
         let (folder, record) = around("sandbox.create", created).await?;
-        Ok(Box::new(self.run_in(folder, record, name, None).await?))
+        // Where files cannot be locked, the lease decides alone.
+        let held = held::hold(&folder).inspect_err(
+            |error| tracing::debug!(%error, "nobody will see that this worker is gone"),
+        );
+        Ok(Box::new(
+            self.run_in(folder, record, name, held.ok()).await?,
+        ))
     }
 
     async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
@@ -391,13 +397,17 @@ impl Backend for LocalBackend {
         let records = state::list(&self.0.state_dir)?;
         Ok(records
             .into_iter()
-            .map(|found| FoundSandbox {
-                spare: found.spare(&self.0.state_dir),
-                task: found.record.task.or_else(|| task_of(found.name())),
-                epoch: found.record.epoch,
-                created_at: found.record.created_at,
-                name: found.name().to_owned(),
-                instance: found.instance,
+            .map(|found| {
+                let state = held::state(&self.0.state_dir.join(&found.instance));
+                FoundSandbox {
+                    spare: found.is_spare().then_some(state),
+                    is_orphan: state == SpareState::Abandoned,
+                    task: found.record.task.or_else(|| task_of(found.name())),
+                    epoch: found.record.epoch,
+                    created_at: found.record.created_at,
+                    name: found.name().to_owned(),
+                    instance: found.instance,
+                }
             })
             .collect())
     }

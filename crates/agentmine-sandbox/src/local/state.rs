@@ -15,13 +15,11 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::cgroup;
-use super::held;
 use super::process::{kill_marked, kill_tree};
 use super::programs;
 use crate::assets::GUEST;
 use crate::error::SandboxError;
 use crate::name::{PREFIX, is_spare};
-use crate::spare::SpareState;
 use crate::volume;
 
 const RECORD: &str = "sandbox.json";
@@ -78,10 +76,9 @@ impl Found {
             .map_or(instance, |(name, _)| name)
     }
 
-    /// How far it is, if it belongs to no task.
-    pub(crate) fn spare(&self, state_dir: &Path) -> Option<SpareState> {
-        let is_spare = self.record.name.is_none() && is_spare(self.first_name());
-        is_spare.then(|| held::state(&state_dir.join(&self.instance)))
+    /// Whether it belongs to no task.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.record.name.is_none() && is_spare(self.first_name())
     }
 }
 
