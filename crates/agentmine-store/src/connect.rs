@@ -1,8 +1,12 @@
 //! Opening the store that a URL names.
+//!
+//! The futures are boxed, so that this crate compiles what they run. An `async fn` is compiled in each crate that awaits
+//! it, which here means every statement for both databases.
 
 use std::sync::Arc;
 
 use agentmine_runtime::config;
+use futures::future::LocalBoxFuture;
 
 use crate::sql::{Role, check_postgres, check_sqlite, open_postgres, open_sqlite};
 use crate::{Store, StoreError};
@@ -13,23 +17,24 @@ use crate::{Store, StoreError};
 /// # Errors
 /// [`StoreError::Fault`] for a URL of another kind, a refused login or a failed migration;
 /// [`StoreError::Unavailable`] if the database is away or read-only. No message holds the URL or a password.
-pub async fn connect(config: &config::StoreConfig) -> Result<Arc<dyn Store>, StoreError> {
+pub fn connect(
+    config: &config::StoreConfig,
+) -> LocalBoxFuture<'_, Result<Arc<dyn Store>, StoreError>> {
     crate::metrics::describe();
-    open(
-        config,
-        Role::Main(config.max_connections, config.migrations),
-    )
-    .await
+    let role = Role::Main(config.max_connections, config.migrations);
+    Box::pin(open(config, role))
 }
 
 /// Creates the database if it is missing and applies the missing migrations, whatever `store.migrations` is.
 ///
 /// # Errors
 /// As [`connect`].
-pub async fn migrate(config: &config::StoreConfig) -> Result<(), StoreError> {
+pub fn migrate(config: &config::StoreConfig) -> LocalBoxFuture<'_, Result<(), StoreError>> {
     let role = Role::Main(1, config::Migrations::Run);
-    open(config, role).await?.close().await;
-    Ok(())
+    Box::pin(async move {
+        open(config, role).await?.close().await;
+        Ok(())
+    })
 }
 
 /// Opens the same store for heartbeats only, in its own pool with short time limits, so that no
@@ -37,8 +42,10 @@ pub async fn migrate(config: &config::StoreConfig) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// As [`connect`].
-pub async fn connect_heartbeat(config: &config::StoreConfig) -> Result<Arc<dyn Store>, StoreError> {
-    open(config, Role::Heartbeat).await
+pub fn connect_heartbeat(
+    config: &config::StoreConfig,
+) -> LocalBoxFuture<'_, Result<Arc<dyn Store>, StoreError>> {
+    Box::pin(open(config, Role::Heartbeat))
 }
 
 /// Checks the URL; connects to nothing.
