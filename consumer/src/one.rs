@@ -1,5 +1,5 @@
-//! One task that a person asked this process for: claimed and worked on like any other, without a queue. Of the
-//! background work there is one thing: what killed processes left on this machine is removed meanwhile.
+//! One task that a person asked this process for: claimed and worked on like any other, without a queue. Stale
+//! sandboxes are removed meanwhile, once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::presence::Presence;
 use crate::record::secret::hide_operator_secrets;
 use crate::session;
 use crate::session::deps::ConsumerDeps;
-use crate::sweep::{end_leases_of_the_dead, remove_leftovers};
+use crate::sweep::{end_leases_of_the_dead, remove_stale_sandboxes};
 
 /// How long the end of the removal is waited for after the session.
 const REMOVAL: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub async fn run_one(
     end_leases_of_the_dead(&deps, &presence).await;
     // What it does not get to is left to the next process.
     let mut removal = JoinSet::new();
-    removal.spawn(remove_leftovers(Arc::clone(&deps)));
+    removal.spawn(remove_stale_sandboxes(Arc::clone(&deps)));
     let worker = presence.worker(0);
     let claiming = Claiming::asked_for(&deps, task, &worker);
     let Some(claimed) = claiming.until_answered(&stop).await? else {
@@ -52,7 +52,8 @@ pub async fn run_one(
     };
     Box::pin(session::run(Arc::clone(&deps), claimed, stop.clone())).await;
     if !stop.killed().is_cancelled() {
-        let _ = tokio::time::timeout(REMOVAL, removal.join_next()).await;
+        let removed = tokio::time::timeout(REMOVAL, removal.join_next());
+        stop.killed().run_until_cancelled(removed).await;
         presence.withdraw();
     }
     Ok(RunOne::Ran)

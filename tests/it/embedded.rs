@@ -358,7 +358,7 @@ async fn running_again_starts_at_once_and_says_what_happened() {
 
 /// A file system of its own for a jail takes the disk limit's space from the machine.
 #[tokio::test]
-async fn what_a_killed_run_left_is_removed_by_the_next_one_although_it_knows_no_such_task() {
+async fn the_jail_of_a_killed_process_is_removed_by_one_that_does_not_know_its_task() {
     let scenario = solves_demo();
     let model = ScriptedModel::start(scenario).await;
     let home = tempfile::tempdir().unwrap();

@@ -205,16 +205,8 @@ async fn sweep(deps: Arc<ConsumerDeps>) -> Option<Duration> {
     }
 }
 
-/// Removes once what killed processes left on this machine.
-pub(crate) async fn remove_leftovers(deps: Arc<ConsumerDeps>) {
-    tokio::join!(
-        remove_stale_sandboxes(Arc::clone(&deps)),
-        remove_git_folders(deps)
-    );
-}
-
 /// Removes sandboxes whose worker died or lost its lease.
-async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
+pub(crate) async fn remove_stale_sandboxes(deps: Arc<ConsumerDeps>) {
     let hours = deps.config.command_executor.cleanup.stale_threshold_hours;
     let max_age = Duration::from_secs(hours * 3600);
     let fate = |task, epoch| deps.store.sandbox_fate(task, epoch);

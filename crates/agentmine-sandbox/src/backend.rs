@@ -26,10 +26,21 @@ pub struct FoundSandbox {
     pub epoch: Option<Epoch>,
     /// How far one that was started ahead is, if no task has taken it.
     pub spare: Option<SpareState>,
-    /// The worker that started it is known to be gone, whichever fleet it belonged to.
-    pub is_orphan: bool,
+    /// Whether the worker that started it still has it, whatever fleet that worker belongs to.
+    pub worker: WorkerState,
     /// When it was created.
     pub created_at: DateTime<Utc>,
+}
+
+/// Whether the worker that started a sandbox still has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerState {
+    /// Nothing shows it.
+    Unknown,
+    /// It does.
+    Alive,
+    /// It has ended, or gave the sandbox up without removing it.
+    Gone,
 }
 
 /// How the guest enforces a disk limit of so many bytes, and why the kernel does not.

@@ -34,7 +34,7 @@ use std::sync::Arc;
 pub use agentmine_guest::protocol::{OutboundKind, StdioEnd};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 
-pub use backend::{Backend, FoundSandbox};
+pub use backend::{Backend, FoundSandbox, WorkerState};
 pub use docker::DockerBackend;
 pub use error::SandboxError;
 pub use local::LocalBackend;

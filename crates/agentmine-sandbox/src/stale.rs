@@ -1,9 +1,9 @@
 //! Removal of stale sandboxes: those whose worker died or lost its lease.
 //!
 //! A reconciler: it looks at what is there, and may run anywhere, any number of times, at the same time
-//! as others. What the store knows of a sandbox's lease decides. Where no row knows the task, such as one of another
-//! fleet on this machine, a sandbox is removed whose worker is known to be gone, and otherwise one that is too old.
-//! Nothing is removed while the store cannot be read. A sandbox of the same name that was
+//! as others. What the store knows of a sandbox's lease decides. Where no row knows the task, as that of another
+//! fleet on this machine, the sandbox goes with its worker; age decides only where nothing shows whether the worker
+//! lives. Nothing is removed while the store cannot be read. A sandbox of the same name that was
 //! created after the list was read is another instance, and is left alone. A spare sandbox, which no task has taken
 //! yet, stays as long as its worker is connected to it.
 
@@ -15,7 +15,7 @@ use agentmine_domain::{Epoch, SandboxFate, TaskId};
 use agentmine_runtime::failpoint::around;
 use chrono::Utc;
 
-use crate::backend::{Backend, FoundSandbox};
+use crate::backend::{Backend, FoundSandbox, WorkerState};
 use crate::error::SandboxError;
 use crate::spare::SpareState;
 
@@ -82,7 +82,11 @@ fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool 
         SandboxFate::Alive => false,
         // Without an epoch nobody knows whose it is: it may be in the making.
         SandboxFate::Dead => found.epoch.is_some() || is_older(MAKING.min(max_age)),
-        SandboxFate::Unknown => found.is_orphan || is_older(max_age),
+        SandboxFate::Unknown => match found.worker {
+            WorkerState::Gone => true,
+            WorkerState::Alive => false,
+            WorkerState::Unknown => is_older(max_age),
+        },
     }
 }
 
@@ -139,7 +143,7 @@ mod tests {
                 task,
                 epoch: Some(Epoch(1)),
                 spare: None,
-                is_orphan: false,
+                worker: WorkerState::Unknown,
                 created_at: Utc::now() - age,
             });
             Self {
@@ -211,20 +215,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_of_another_fleet_is_removed_once_its_worker_is_gone() {
+    async fn one_of_another_fleet_stays_as_long_as_its_worker() {
         let (alive, of_others) = (TaskId::new(), TaskId::new());
         let engine = Engine::with(&[
             ("leased here", Some(alive), DAY / 2),
-            ("of another fleet", Some(of_others), Duration::ZERO),
+            ("of another fleet", Some(of_others), 2 * DAY),
         ]);
+        let set = |worker| {
+            for found in engine.sandboxes.lock().unwrap().iter_mut() {
+                found.worker = worker;
+            }
+        };
         let fate = |task| match task == alive {
             true => Ok(SandboxFate::Alive),
             false => Ok(SandboxFate::Unknown),
         };
+        set(WorkerState::Alive);
         assert_eq!(engine.names_after(fate).await.len(), 2);
-        for found in engine.sandboxes.lock().unwrap().iter_mut() {
-            found.is_orphan = true;
-        }
+        set(WorkerState::Gone);
         assert_eq!(engine.names_after(fate).await, ["leased here"]);
     }
 

@@ -26,6 +26,8 @@ const MAKE_LIMIT: Duration = Duration::from_secs(60);
 const SPARE_PART: u64 = 10;
 const SPARE_LEAST: u64 = 2 << 30;
 const SPARE_MOST: u64 = 10 << 30;
+/// Size of the volume that proves that others can be made, in bytes.
+const PROOF: u64 = 16 << 20;
 /// How often a free loop device is looked for: others look too.
 const TRIES: u32 = 64;
 
@@ -38,7 +40,8 @@ pub(crate) struct Volumes {
 }
 
 impl Volumes {
-    /// Volumes whose files are in `folder`, proved by one that is given up again. The error says what is missing.
+    /// Volumes whose files are in `folder`, proved by a small one that is given up again: room for a large one may be
+    /// missing now and there later. The error says what is missing.
     pub(crate) async fn find(folder: PathBuf, size: u64) -> Result<Self, String> {
         if !is_root() {
             return Err("only root can make file systems of a fixed size".into());
@@ -56,18 +59,27 @@ impl Volumes {
             program,
             size,
         };
-        volumes.make((0, 0)).await?.mount()?;
+        let proof = reserved(&volumes.folder, PROOF, 0);
+        volumes.make_in(proof, (0, 0)).await?.mount()?;
         Ok(volumes)
     }
 
     /// Who enforces the limit, for people.
     pub(crate) fn describe(&self) -> String {
+        let no_room = self.reserve().err();
+        let no_room = no_room.map(|why| format!("; at present it has none: {why}"));
         format!(
             "{} MiB and {} files in /workspace, held by the kernel: a separate file system, whose space is reserved at \
-             the start. If the disk has no room for one, the guest watches the limit every half second instead",
+             the start. If the disk has no room for one, the guest watches the limit every half second instead{}",
             self.size >> 20,
-            self.size / BYTES_FOR_A_FILE
+            self.size / BYTES_FOR_A_FILE,
+            no_room.unwrap_or_default()
         )
+    }
+
+    /// A file for one volume.
+    fn reserve(&self) -> io::Result<File> {
+        reserved(&self.folder, self.size, SPARE_MOST)
     }
 
     /// Like `make`; if that fails, the log says why.
@@ -81,8 +93,15 @@ impl Volumes {
 
     /// An empty volume whose top folder belongs to this user and group.
     pub(crate) async fn make(&self, owner: (u32, u32)) -> Result<Volume, String> {
-        let file = reserved(&self.folder, self.size)
-            .map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        self.make_in(self.reserve(), owner).await
+    }
+
+    async fn make_in(
+        &self,
+        reserved: io::Result<File>,
+        owner: (u32, u32),
+    ) -> Result<Volume, String> {
+        let file = reserved.map_err(|error| format!("{}: {error}", self.folder.display()))?;
         let (device, path) =
             loop_device(&file).map_err(|error| format!("a loop device: {error}"))?;
         let mut make = tokio::process::Command::new(&self.program);
@@ -184,8 +203,8 @@ fn mounted(device: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A file without a name that occupies its whole size.
-fn reserved(folder: &Path, size: u64) -> io::Result<File> {
+/// A file without a name that occupies its whole size. `most_spare` bounds what must stay free beside it.
+fn reserved(folder: &Path, size: u64, most_spare: u64) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -200,7 +219,7 @@ fn reserved(folder: &Path, size: u64) -> io::Result<File> {
     }
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let total = stat.f_blocks.saturating_mul(stat.f_frsize);
-    let spare = spare(total);
+    let spare = spare(total).min(most_spare);
     if free < size.saturating_add(spare) {
         return Err(io::Error::other(format!(
             "{} MiB are free, and {} MiB and a reserve of {} MiB are needed",

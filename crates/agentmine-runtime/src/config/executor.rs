@@ -402,8 +402,8 @@ impl Default for Execution {
 pub struct Cleanup {
     /// Hours between two runs.
     pub interval_hours: u64,
-    /// Age in hours at which a sandbox that the store does not know is removed. A jail whose worker is known to be gone
-    /// is removed at once.
+    /// Age in hours at which a sandbox that the store does not know is removed. A local jail stays as long as the process
+    /// that started it, and no longer.
     pub stale_threshold_hours: u64,
 }
 

@@ -10,7 +10,7 @@ use agentmine_runtime::config::CommandExecutor;
 use crate::local::Jail;
 use crate::{
     Backend, Command, CommandResult, DockerBackend, FoundSandbox, LocalBackend, Sandbox,
-    SandboxError, SandboxRole, SandboxSpec,
+    SandboxError, SandboxRole, SandboxSpec, WorkerState,
 };
 
 /// One test for each backend.

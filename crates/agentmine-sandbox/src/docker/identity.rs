@@ -11,7 +11,7 @@ use bollard::query_parameters::ListContainersOptions;
 use chrono::DateTime;
 
 use super::engine::Engine;
-use crate::backend::FoundSandbox;
+use crate::backend::{FoundSandbox, WorkerState};
 use crate::error::SandboxError;
 use crate::name::{PREFIX, is_spare, sandbox_name, spare_name, task_of, without_epoch};
 use crate::spare::SpareState;
@@ -110,8 +110,8 @@ fn found(container: ContainerSummary) -> Option<FoundSandbox> {
             .or_else(|| task_of(name)),
         epoch: label(EPOCH).and_then(|epoch| epoch.parse().ok()).or(epoch),
         spare: is_spare(name).then(|| spare_state(container.state)),
-        // A container that ended may still be examined by its worker.
-        is_orphan: false,
+        // One that has ended may still be examined by its worker.
+        worker: WorkerState::Unknown,
         created_at: DateTime::from_timestamp(container.created.unwrap_or(0), 0)?,
         instance: container.id?,
         name: name.to_owned(),

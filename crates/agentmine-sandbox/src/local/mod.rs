@@ -45,7 +45,7 @@ use crate::name::{PREFIX, sandbox_name, spare_name, task_of};
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
-use crate::spare::{Spare, SpareState};
+use crate::spare::Spare;
 use crate::spec::SandboxSpec;
 use crate::tunnel::Tunnel;
 use crate::volume::{Volumes, is_root};
@@ -398,10 +398,10 @@ impl Backend for LocalBackend {
         Ok(records
             .into_iter()
             .map(|found| {
-                let state = held::state(&self.0.state_dir.join(&found.instance));
+                let folder = self.0.state_dir.join(&found.instance);
                 FoundSandbox {
-                    spare: found.is_spare().then_some(state),
-                    is_orphan: state == SpareState::Abandoned,
+                    spare: found.is_spare().then(|| held::state(&folder)),
+                    worker: held::worker(&folder),
                     task: found.record.task.or_else(|| task_of(found.name())),
                     epoch: found.record.epoch,
                     created_at: found.record.created_at,
