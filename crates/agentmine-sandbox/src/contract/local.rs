@@ -87,7 +87,11 @@ async fn a_disk_without_room_is_reported_and_tried_again_for_each_jail() {
     config.local.accept_weaker_limits = true;
     let backend = LocalBackend::new(&config, state.path()).unwrap();
     let says = backend.disk_limit().await;
-    for part in ["held by the kernel", "at present it has none: ", " MiB are free"] {
+    for part in [
+        "held by the kernel",
+        "at present it has none: ",
+        " MiB are free",
+    ] {
         assert!(says.contains(part), "{says}");
     }
     let sandbox = Running(backend.start(&spec(TaskId::new())).await.unwrap());
