@@ -16,7 +16,7 @@ use crate::session;
 use crate::session::deps::ConsumerDeps;
 use crate::sweep::{end_leases_of_the_dead, remove_stale_sandboxes};
 
-/// How long the end of the removal is waited for after the session.
+/// How long to wait for the removal after the session.
 const REMOVAL: Duration = Duration::from_secs(5);
 
 /// Whether the task was worked on.
@@ -41,7 +41,7 @@ pub async fn run_one(
     hide_operator_secrets(&deps.config);
     let presence = Presence::announce(&deps.config);
     end_leases_of_the_dead(&deps, &presence).await;
-    // What it does not get to is left to the next process.
+    // What is not removed by the end is left to the next process.
     let mut removal = JoinSet::new();
     removal.spawn(remove_stale_sandboxes(Arc::clone(&deps)));
     let worker = presence.worker(0);

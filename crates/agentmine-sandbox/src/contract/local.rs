@@ -55,7 +55,7 @@ async fn without_namespaces_no_terminal_and_no_other_process_is_reached() {
     sandbox.remove().await.unwrap();
 }
 
-/// Whichever fleet it belonged to.
+/// So a process of another fleet can remove a jail whose worker is gone.
 #[tokio::test]
 async fn it_shows_whether_the_worker_of_a_jail_lives() {
     for kind in [Kind::Namespaces, Kind::Alone] {
