@@ -1,11 +1,9 @@
 //! Which workers of this machine are alive.
 //!
-//! A process holds a lock on a file for as long as it lives. The kernel ends the lock with the process, so anybody who
-//! finds a file without its lock knows that the process is gone and writes nothing more; it need not wait until the
-//! leases run out. What another kernel locks is not judged: only files with the same boot id count. A folder that cannot
-//! be written, or that other workers do not share, leaves the leases to their end.
+//! A process holds a lock on a file for as long as it lives, so anybody who finds the file without its lock knows that
+//! the process is gone and writes nothing more; it need not wait until the leases run out. A folder that cannot be
+//! written, or that other workers do not share, leaves the leases to their end.
 
-use std::fs::{File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +12,12 @@ use std::time::Duration;
 use agentmine_domain::WorkerId;
 use agentmine_runtime::config::Config;
 use agentmine_runtime::own_folder;
+use agentmine_runtime::process_lock::{self, Holder, ProcessLock};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// What was not removed by those that it concerns is removed after this time.
 const FORGOTTEN: Duration = Duration::from_secs(24 * 3600);
-/// The end of a file's name that is not locked yet.
-const PART: &str = ".part";
 
 /// This process, as others see it.
 pub(crate) struct Presence {
@@ -28,18 +25,16 @@ pub(crate) struct Presence {
     held: Option<Held>,
 }
 
-/// The locked file. The lock ends when this is dropped.
+/// The locked file.
 struct Held {
     path: PathBuf,
-    mark: Mark,
-    _lock: File,
+    note: Note,
+    _lock: ProcessLock,
 }
 
-/// The content of a file.
+/// What a file says of its process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
-    /// The kernel's, since its start.
-    boot: String,
+struct Note {
     /// Which database the process works for.
     database: u64,
     /// `host/pid-salt`, with which its workers' names begin.
@@ -102,26 +97,25 @@ impl Presence {
         let folder = held.path.parent().map(std::fs::read_dir);
         let entries = folder.and_then(Result::ok).into_iter().flatten().flatten();
         let others = entries.map(|entry| entry.path());
-        let found = others.filter(|path| *path != held.path && is_whole(path));
+        let found = others.filter(|path| *path != held.path);
         found.filter_map(|path| held.judge(path)).collect()
     }
 }
 
 impl Held {
     fn judge(&self, path: PathBuf) -> Option<Gone> {
-        let file = File::open(&path).ok()?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
+        let (holder, note) = process_lock::look(&path).ok()?;
+        if holder == Holder::Alive {
+            return None;
         }
-        // `from_reader` makes a system call for each byte.
-        let mark: Mark = serde_json::from_str(&io::read_to_string(&file).ok()?).ok()?;
-        let is_of_ours = mark.boot == self.mark.boot && mark.database == self.mark.database;
-        if is_of_ours {
-            let process = mark.process;
+        if holder == Holder::Gone
+            && let Ok(note) = serde_json::from_str::<Note>(&note)
+            && note.database == self.note.database
+        {
+            let process = note.process;
             return Some(Gone { process, path });
         }
-        let age = file.metadata().ok()?.modified().ok()?.elapsed().ok()?;
+        let age = path.metadata().ok()?.modified().ok()?.elapsed().ok()?;
         if age > FORGOTTEN {
             let _ = std::fs::remove_file(path);
         }
@@ -129,29 +123,18 @@ impl Held {
     }
 }
 
-fn is_whole(path: &Path) -> bool {
-    !path.to_string_lossy().ends_with(PART)
-}
-
 fn hold(folder: &Path, database: &str, process: &str) -> io::Result<Held> {
     // Anybody who could write into it could end the leases of workers that live.
     own_folder::create(folder)?;
-    let mark = Mark {
-        boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?,
+    let note = Note {
         database: fingerprint(database),
         process: process.to_owned(),
     };
-    let name = process.rsplit('/').next().unwrap_or(process);
-    let path = folder.join(name);
-    let part = folder.join(format!("{name}{PART}"));
-    let lock = File::create_new(&part)?;
-    serde_json::to_writer(&lock, &mark)?;
-    // Locked before it has its name, since it counts from then on.
-    lock.lock()?;
-    std::fs::rename(part, &path)?;
+    let path = folder.join(process.rsplit('/').next().unwrap_or(process));
+    let lock = ProcessLock::hold(&path, &serde_json::to_string(&note)?)?;
     Ok(Held {
         path,
-        mark,
+        note,
         _lock: lock,
     })
 }
@@ -215,10 +198,11 @@ mod tests {
         let judge = Presence::in_folder(folder.path(), DATABASE);
         let other = "postgres://user:password@host/other";
         kill(Presence::in_folder(folder.path(), other));
-        let mut elsewhere = Presence::in_folder(folder.path(), DATABASE);
-        let held = elsewhere.held.as_mut().unwrap();
-        held.mark.boot = "of another machine".into();
-        std::fs::write(&held.path, serde_json::to_vec(&held.mark).unwrap()).unwrap();
+        let elsewhere = Presence::in_folder(folder.path(), DATABASE);
+        let path = &elsewhere.held.as_ref().unwrap().path;
+        let content = std::fs::read_to_string(path).unwrap();
+        let (_, note) = content.split_once('\n').unwrap();
+        std::fs::write(path, format!("of another kernel\n{note}")).unwrap();
         kill(elsewhere);
         assert!(seen(&judge).is_empty());
     }

@@ -18,6 +18,7 @@ pub mod logging;
 pub mod metrics;
 pub mod own_folder;
 pub mod permit;
+pub mod process_lock;
 pub mod redact;
 pub mod shutdown;
 pub mod tls;

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 
 use crate::error::SandboxError;
 use crate::sandbox::Sandbox;
-use crate::spare::{Spare, SpareState};
+use crate::spare::Spare;
 use crate::spec::SandboxSpec;
 
 /// A sandbox found on the engine, perhaps left behind.
@@ -24,8 +24,8 @@ pub struct FoundSandbox {
     pub task: Option<TaskId>,
     /// From its labels.
     pub epoch: Option<Epoch>,
-    /// How far one that was started ahead is, if no task has taken it.
-    pub spare: Option<SpareState>,
+    /// Whether it was started ahead, and no task has taken it.
+    pub is_spare: bool,
     /// Whether the worker that started it still has it, whatever fleet that worker belongs to.
     pub worker: WorkerState,
     /// When it was created.
@@ -35,6 +35,8 @@ pub struct FoundSandbox {
 /// Whether the worker that started a sandbox still has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkerState {
+    /// Perhaps it is still starting the sandbox.
+    Starting,
     /// Nothing shows it.
     Unknown,
     /// It does.

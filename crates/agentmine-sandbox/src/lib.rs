@@ -46,7 +46,7 @@ pub use sandbox::{
     Command, CommandOutput, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,
     TunnelStream,
 };
-pub use spare::{Spare, SpareState};
+pub use spare::Spare;
 pub use spec::SandboxSpec;
 pub use stale::remove_stale;
 pub use trust::trust;

@@ -7,17 +7,6 @@ use crate::error::SandboxError;
 use crate::sandbox::Sandbox;
 use crate::spec::SandboxSpec;
 
-/// Whether a spare sandbox that was found on the engine can still be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpareState {
-    /// It is being started.
-    Starting,
-    /// The worker that started it is connected to it.
-    Held,
-    /// The worker that started it is gone, and it is of no use to others.
-    Abandoned,
-}
-
 /// A running sandbox that belongs to no task, and in which nothing of one ever ran.
 #[async_trait]
 pub trait Spare: Send + Sync + 'static {

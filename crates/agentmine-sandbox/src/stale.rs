@@ -17,7 +17,6 @@ use chrono::Utc;
 
 use crate::backend::{Backend, FoundSandbox, WorkerState};
 use crate::error::SandboxError;
-use crate::spare::SpareState;
 
 /// How long a sandbox may be without its epoch while it is made.
 const MAKING: Duration = Duration::from_secs(60);
@@ -71,12 +70,13 @@ fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool 
         let age = (Utc::now() - found.created_at).to_std();
         age.is_ok_and(|age| age >= limit)
     };
-    match found.spare {
-        None => {}
-        Some(SpareState::Abandoned) => return true,
-        Some(SpareState::Starting) => return is_older(MAKING.min(max_age)),
-        // Its worker renews it long before.
-        Some(SpareState::Held) => return is_older(max_age),
+    if found.is_spare {
+        return match found.worker {
+            WorkerState::Gone => true,
+            WorkerState::Starting => is_older(MAKING.min(max_age)),
+            // Its worker renews it long before.
+            WorkerState::Alive | WorkerState::Unknown => is_older(max_age),
+        };
     }
     match fate {
         SandboxFate::Alive => false,
@@ -85,7 +85,7 @@ fn is_stale(found: &FoundSandbox, fate: SandboxFate, max_age: Duration) -> bool 
         SandboxFate::Unknown => match found.worker {
             WorkerState::Gone => true,
             WorkerState::Alive => false,
-            WorkerState::Unknown => is_older(max_age),
+            WorkerState::Starting | WorkerState::Unknown => is_older(max_age),
         },
     }
 }
@@ -142,7 +142,7 @@ mod tests {
                 instance: name.into(),
                 task,
                 epoch: Some(Epoch(1)),
-                spare: None,
+                is_spare: false,
                 worker: WorkerState::Unknown,
                 created_at: Utc::now() - age,
             });
@@ -244,19 +244,27 @@ mod tests {
             ("starting", None, MAKING / 2),
             ("never started", None, MAKING),
             ("kept by a connection that nobody closed", None, 2 * DAY),
+            ("of another machine", None, DAY / 2),
+            ("left behind by another machine", None, 2 * DAY),
         ]);
-        let states = [
-            SpareState::Held,
-            SpareState::Abandoned,
-            SpareState::Starting,
-            SpareState::Starting,
-            SpareState::Held,
+        let workers = [
+            WorkerState::Alive,
+            WorkerState::Gone,
+            WorkerState::Starting,
+            WorkerState::Starting,
+            WorkerState::Alive,
+            WorkerState::Unknown,
+            WorkerState::Unknown,
         ];
-        for (found, state) in engine.sandboxes.lock().unwrap().iter_mut().zip(states) {
-            found.spare = Some(state);
+        for (found, worker) in engine.sandboxes.lock().unwrap().iter_mut().zip(workers) {
+            found.is_spare = true;
+            found.worker = worker;
         }
         let kept = engine.names_after(|_| Ok(SandboxFate::Unknown)).await;
-        assert_eq!(kept, ["of a worker that lives", "starting"]);
+        assert_eq!(
+            kept,
+            ["of a worker that lives", "starting", "of another machine"]
+        );
     }
 
     #[tokio::test]

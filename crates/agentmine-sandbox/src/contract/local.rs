@@ -70,7 +70,7 @@ async fn it_shows_whether_the_worker_of_a_jail_lives() {
             tokio::task::yield_now().await;
         }
         let found = bench.found(&name).await;
-        assert_eq!((found.worker, found.spare), (WorkerState::Gone, None));
+        assert_eq!((found.worker, found.is_spare), (WorkerState::Gone, false));
         bench.backend.remove(&found).await.unwrap();
     }
 }

@@ -1,7 +1,6 @@
 //! Sandboxes that are started ahead, and the tasks that take them.
 
 use super::*;
-use crate::SpareState;
 
 contract![
     a_task_takes_a_spare_one_under_its_own_name,
@@ -15,7 +14,7 @@ impl Bench {
     async fn spares(&self, before: &[FoundSandbox]) -> Vec<FoundSandbox> {
         let all = self.backend.list().await.unwrap();
         let is_new = |found: &FoundSandbox| {
-            found.spare.is_some() && before.iter().all(|it| it.instance != found.instance)
+            found.is_spare && before.iter().all(|it| it.instance != found.instance)
         };
         all.into_iter().filter(is_new).collect()
     }
@@ -35,7 +34,7 @@ async fn a_task_takes_a_spare_one_under_its_own_name(bench: Bench) {
         assert_eq!(sandbox.name(), crate::name::sandbox_name(&spec));
         let found = bench.found(sandbox.name()).await;
         assert_eq!((found.task, found.epoch), (Some(task), Some(Epoch(3))));
-        assert_eq!(found.spare, None);
+        assert!(!found.is_spare);
         assert_eq!(sandbox.output("ls -A").await, "");
         sandbox.write("file", "content").await;
         assert_eq!(sandbox.output("cat file").await, "content");
@@ -92,7 +91,7 @@ async fn a_spare_one_is_held_until_its_worker_is_gone(bench: Bench) {
     let found = bench.spares(&before).await;
     let is_ours = |it: &&FoundSandbox| bench.kind != Kind::Docker || it.task.is_none();
     assert!(found.iter().filter(is_ours).count() >= 1);
-    assert!(found.iter().any(|it| it.spare == Some(SpareState::Held)));
+    assert!(found.iter().any(|it| it.worker == WorkerState::Alive));
     assert!(found.iter().all(|it| (it.task, it.epoch) == (None, None)));
     assert!(!spare.has_ended());
     // As with a worker that was killed: its connections and locks end.
@@ -100,7 +99,7 @@ async fn a_spare_one_is_held_until_its_worker_is_gone(bench: Bench) {
     let begun = Instant::now();
     let abandoned = loop {
         let found = bench.spares(&before).await;
-        let abandoned = |it: &FoundSandbox| it.spare == Some(SpareState::Abandoned);
+        let abandoned = |it: &FoundSandbox| it.worker == WorkerState::Gone;
         if let Some(found) = found.into_iter().find(abandoned) {
             break found;
         }

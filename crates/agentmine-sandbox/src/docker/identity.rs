@@ -14,7 +14,6 @@ use super::engine::Engine;
 use crate::backend::{FoundSandbox, WorkerState};
 use crate::error::SandboxError;
 use crate::name::{PREFIX, is_spare, sandbox_name, spare_name, task_of, without_epoch};
-use crate::spare::SpareState;
 use crate::spec::SandboxSpec;
 
 const TASK: &str = "agentmine.task";
@@ -109,23 +108,26 @@ fn found(container: ContainerSummary) -> Option<FoundSandbox> {
             .and_then(|task| task.parse().ok())
             .or_else(|| task_of(name)),
         epoch: label(EPOCH).and_then(|epoch| epoch.parse().ok()).or(epoch),
-        spare: is_spare(name).then(|| spare_state(container.state)),
-        // One that has ended may still be examined by its worker.
-        worker: WorkerState::Unknown,
+        is_spare: is_spare(name),
+        worker: match is_spare(name) {
+            true => worker_of_spare(container.state),
+            // One that has ended may still be examined by its worker.
+            false => WorkerState::Unknown,
+        },
         created_at: DateTime::from_timestamp(container.created.unwrap_or(0), 0)?,
         instance: container.id?,
         name: name.to_owned(),
     })
 }
 
-/// A container ends with the connection of the worker that started it, so a running one is held.
-fn spare_state(state: Option<State>) -> SpareState {
+/// A container ends with the connection of the worker that started it, so that of a running one is there.
+fn worker_of_spare(state: Option<State>) -> WorkerState {
     match state {
-        Some(State::CREATED | State::EMPTY) => SpareState::Starting,
+        Some(State::CREATED | State::EMPTY) => WorkerState::Starting,
         Some(State::RUNNING | State::PAUSED | State::RESTARTING | State::STOPPING) | None => {
-            SpareState::Held
+            WorkerState::Alive
         }
-        Some(State::EXITED | State::DEAD | State::REMOVING) => SpareState::Abandoned,
+        Some(State::EXITED | State::DEAD | State::REMOVING) => WorkerState::Gone,
     }
 }
 
@@ -160,15 +162,20 @@ mod tests {
         let renamed = found(summary(&format!("{name}.7"), State::RUNNING, &[])).unwrap();
         for found in [labelled, renamed] {
             assert_eq!((found.task, found.epoch), (Some(task), Some(Epoch(7))));
-            assert_eq!((found.name, found.spare), (name.clone(), None));
+            assert_eq!((found.name, found.is_spare), (name.clone(), false));
+            assert_eq!(found.worker, WorkerState::Unknown);
         }
     }
 
     #[test]
     fn a_spare_container_that_does_not_run_is_abandoned() {
-        let state = |state| found(summary(&spare_name(), state, &[])).unwrap().spare;
-        assert_eq!(state(State::RUNNING), Some(SpareState::Held));
-        assert_eq!(state(State::CREATED), Some(SpareState::Starting));
-        assert_eq!(state(State::EXITED), Some(SpareState::Abandoned));
+        for (state, worker) in [
+            (State::RUNNING, WorkerState::Alive),
+            (State::CREATED, WorkerState::Starting),
+            (State::EXITED, WorkerState::Gone),
+        ] {
+            let found = found(summary(&spare_name(), state, &[])).unwrap();
+            assert_eq!((found.is_spare, found.worker), (true, worker));
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use agentmine_runtime::failpoint::around;
+use agentmine_runtime::process_lock::ProcessLock;
 use async_trait::async_trait;
 use tokio::process::Child;
 
-use super::held::Held;
 use super::process::{continue_tree, kill_tree, stop_tree};
 use super::state::{self, Record};
 use crate::client::Control;
@@ -24,7 +24,7 @@ pub(super) struct LocalControl {
     /// Killed when dropped; the removal takes it.
     child: Mutex<Option<Child>>,
     /// While it lives, others see that this worker does.
-    _held: Option<Held>,
+    _held: Option<ProcessLock>,
 }
 
 impl LocalControl {
@@ -34,7 +34,7 @@ impl LocalControl {
         warnings: Vec<String>,
         record: Record,
         child: Child,
-        held: Option<Held>,
+        held: Option<ProcessLock>,
     ) -> Self {
         Self {
             name,

@@ -29,6 +29,7 @@ use std::time::Instant;
 use agentmine_process::Process;
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 use agentmine_runtime::failpoint::around;
+use agentmine_runtime::process_lock::ProcessLock;
 use async_trait::async_trait;
 use tokio::process::Child;
 use tokio::sync::OnceCell;
@@ -229,7 +230,7 @@ impl LocalBackend {
         folder: PathBuf,
         mut record: Record,
         name: String,
-        held: Option<held::Held>,
+        held: Option<ProcessLock>,
     ) -> Result<Running<LocalControl>, SandboxError> {
         let began = Instant::now();
         let jail = self.jail().await?;
@@ -377,7 +378,7 @@ impl Backend for LocalBackend {
     async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
         let name = spare_name();
         self.prepare_folder()?;
-        // Held as soon as it exists: one of which nobody knows is then known to be abandoned.
+        // Held as soon as it exists: nobody else can tell whose it is.
         let created = async {
             let (folder, record) = state::create(&self.0.state_dir, &name, None)?;
             match held::hold(&folder) {
@@ -400,7 +401,7 @@ impl Backend for LocalBackend {
             .map(|found| {
                 let folder = self.0.state_dir.join(&found.instance);
                 FoundSandbox {
-                    spare: found.is_spare().then(|| held::state(&folder)),
+                    is_spare: found.is_spare(),
                     worker: held::worker(&folder),
                     task: found.record.task.or_else(|| task_of(found.name())),
                     epoch: found.record.epoch,
