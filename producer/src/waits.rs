@@ -6,13 +6,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use agentmine_domain::{ItemKind, ItemRef, Round, Task, TaskId};
+use agentmine_domain::{AskedBy, ItemKind, ItemRef, Task, TaskId};
 use agentmine_runtime::config::{Labels, has_label};
 use agentmine_store::{OpenedPullRequest, StoreError};
 use agentmine_trackers::{Blocker, Item, OpenPullRequest, Tracker, TrackerError};
 use anyhow::Result;
 
-use crate::commands;
 use crate::deps::ProducerDeps;
 
 /// Items that are checked to find a cycle.
@@ -179,25 +178,6 @@ fn unseen(error: &TrackerError) -> Looked {
         | TrackerError::Unavailable { .. }
         | TrackerError::NotPermitted { .. } => {
             Looked::Waits(format!("its item cannot be checked: {error}"))
-        }
-    }
-}
-
-/// Why a task waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AskedBy {
-    /// Its item has the request label.
-    Label,
-    /// It is a round, or was made by `/agentmine retry`: no label asks for it.
-    Other,
-}
-
-impl AskedBy {
-    /// By the trigger of a task.
-    pub(crate) fn of(trigger: &str) -> Self {
-        match Round::number_of(trigger).is_some() || commands::is_of_command(trigger) {
-            true => Self::Other,
-            false => Self::Label,
         }
     }
 }

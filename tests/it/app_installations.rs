@@ -158,3 +158,39 @@ async fn a_configured_installation_that_is_gone_is_looked_up_anew() {
     let refused = tracker.item(&item).await.unwrap_err();
     assert_not_installed(&refused);
 }
+
+/// GitHub names a list's further pages by the repository's id alone.
+#[tokio::test]
+async fn each_page_of_a_list_is_read_with_the_token_of_its_first() {
+    const OTHER: &str = "other/one";
+    let mut world = world_with_issue().await;
+    world.forge.add_repo_without_git(OTHER);
+    for n in 0..101 {
+        let title = format!("title {n}");
+        world.forge.add_issue(OTHER, &title, "text", &[REQUEST]);
+    }
+    world.forge.change_apps(|apps| {
+        let first = &apps[0].installations[0];
+        let mut permissions = first.permissions.clone();
+        permissions.insert("checks".into(), "read".into());
+        apps[0].installations.push(Installation {
+            id: 13,
+            owner: "other".into(),
+            permissions,
+        });
+    });
+    let repositories = world.forge.config(&[DEMO, OTHER]).repositories;
+    world.config.repositories = repositories;
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    let found = tracker.candidates(REQUEST).await.unwrap();
+    assert_eq!(found.len(), 102, "{:?}", tracker.skipped());
+    let item = &found[1].item;
+    assert_eq!(item.repo_path, OTHER);
+    let commit = "0123456789012345678901234567890123456789";
+    for n in 0..101 {
+        let name = format!("check {n}");
+        world.forge.add_job(OTHER, commit, &name, "failure", "");
+    }
+    let checks = tracker.checks(item, commit).await.unwrap();
+    assert_eq!(checks.red.len(), 101);
+}

@@ -202,6 +202,36 @@ async fn a_command_on_the_draft_of_a_task_is_for_that_task_on_gitlab() {
     heard_on_the_draft(gitlab().await).await;
 }
 
+/// A pull request that a task opened has no label of AgentMine, and a worker may be faster than the producer's next one.
+async fn worked_on_before_it_is_labelled(rig: Rig) {
+    let pull = opened(&rig).await;
+    rig.forge.say(DEMO, pull, HUMAN, "/agentmine retry");
+    let kill = "tracker.label_add.before=kill";
+    let (status, log) = rig.spawn_failing("producer", kill).end().await;
+    assert!(!status.success(), "{log}");
+    assert_eq!(rig.forge.labels(DEMO, pull), [""; 0]);
+    let asked = rig.model.requests().len();
+    rig.consume().await;
+    let task = rig.tasks().await.remove(0);
+    assert!(task.trigger.starts_with("command-"), "{task:?}");
+    // The model of this test changes nothing more.
+    assert!(
+        !matches!(task.state, TaskState::Ended(EndState::Stopped)),
+        "{task:?}"
+    );
+    assert!(rig.model.requests().len() > asked, "{task:?}");
+}
+
+#[tokio::test]
+async fn a_retry_is_worked_on_before_it_is_labelled_on_github() {
+    worked_on_before_it_is_labelled(github().await).await;
+}
+
+#[tokio::test]
+async fn a_retry_is_worked_on_before_it_is_labelled_on_gitlab() {
+    worked_on_before_it_is_labelled(gitlab().await).await;
+}
+
 /// On a pull request that a person closed.
 async fn answered_on_a_closed_one(rig: Rig) {
     let pull = opened(&rig).await;

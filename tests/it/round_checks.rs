@@ -155,7 +155,12 @@ async fn a_conflict_is_merged_in_one_round(rig: Rig) {
         let text = std::fs::read_to_string(dir.join("greet.sh")).unwrap();
         let text = text.replace("name=\"\"", "name=\"you\"");
         std::fs::write(dir.join("greet.sh"), text).unwrap();
-        std::fs::write(dir.join("theirs.txt"), "theirs\n").unwrap();
+        // What others do on `main` is not measured as the agent's.
+        let stub = "def theirs():\n    raise NotImplementedError\n";
+        std::fs::write(dir.join("theirs.py"), stub).unwrap();
+        std::fs::create_dir_all(dir.join(".github/workflows")).unwrap();
+        std::fs::write(dir.join(".github/workflows/theirs.yml"), "on: push\n").unwrap();
+        std::fs::write(dir.join("theirs.lock"), "theirs\n".repeat(200_000)).unwrap();
     });
     let base = rig.forge.branch_sha(DEMO, "main");
     counted(&mut rig, "begun", "conflict").await;
@@ -167,6 +172,8 @@ async fn a_conflict_is_merged_in_one_round(rig: Rig) {
     let comments = rig.forge.comments(DEMO, pull.number);
     let last = &status(&comments);
     assert!(last.contains("a conflict with `main`"), "{last}");
+    assert_eq!(tasks[0].missing(), None, "{last}");
+    assert!(!last.contains("theirs"), "{last}");
     rig.produce().await;
     assert_eq!(rounds(&rig).await.len(), 1);
     rig.forge.merge(DEMO, pull.number);

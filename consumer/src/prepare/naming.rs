@@ -67,18 +67,17 @@ pub(crate) async fn name_branch(
 
 /// What the model answers, if it does in time. Whatever it answers, work continues.
 async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage), SessionError> {
-    let model = RedactingModel {
-        model: Arc::new(TracedModel {
-            model: Arc::clone(&ctx.deps.model),
-            provider: ctx.deps.config.model.provider,
-            session: trace::of_session(&ctx.lease),
-        }),
-        redactor: Arc::clone(&ctx.redactor),
+    let traced = TracedModel {
+        model: Arc::clone(&ctx.deps.model),
+        provider: ctx.deps.config.model.provider,
+        session: trace::of_session(&ctx.lease),
     };
+    let model = RedactingModel::new(Arc::new(traced), Arc::clone(&ctx.redactor));
     let messages = branch_question(&item.title, &item.body);
     let request = ModelRequest {
         messages: &messages,
         tools: &[],
+        conversation: None,
     };
     let begun = Instant::now();
     let (words, used, came) = match timeout(PATIENCE, model.reply(request, None)).await {

@@ -264,7 +264,9 @@ fn clone_error(branch: &str, output: String) -> WorkspaceError {
     let branch = branch.to_owned();
     let lower = output.to_lowercase();
     let missing = ["not found", "does not exist", "not a git repository"];
-    if missing.iter().any(|sign| lower.contains(sign)) {
+    // Otherwise a filter of the checkout, as that of Git LFS, says that something was not found.
+    let was_fetched = lower.contains("clone succeeded");
+    if !was_fetched && missing.iter().any(|sign| lower.contains(sign)) {
         WorkspaceError::NoSuchBranch { branch, output }
     } else {
         WorkspaceError::Clone { branch, output }

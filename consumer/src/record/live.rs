@@ -108,7 +108,7 @@ impl LiveView {
                 error: result.is_error.then(|| why(&result.text)),
                 duration_ms: millis(took),
             }),
-            Entry::Facts { facts } => Some(Progress::Facts(Box::new(facts.clone()))),
+            Entry::Facts { facts, .. } => Some(Progress::Facts(Box::new(facts.clone()))),
             Entry::Note { text } => Some(Progress::Note(text.clone())),
             Entry::ModelUse { text, usage } => Some(Progress::ModelUse {
                 text: text.clone(),

@@ -5,26 +5,61 @@
 //! on it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentmine_domain::Usage;
-use agentmine_llm::{Delta, LlmError, Message, Model, ModelReply, ModelRequest};
+use agentmine_llm::{ConversationId, Delta, LlmError, Message, Model, ModelReply, ModelRequest};
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::record::redact::Redactor;
+use agentmine_runtime::redact;
 
 /// A model behind a redactor.
 pub(crate) struct RedactingModel {
-    pub(crate) model: Arc<dyn Model>,
-    pub(crate) redactor: Arc<Redactor>,
+    model: Arc<dyn Model>,
+    redactor: Arc<Redactor>,
+    searched: Mutex<Searched>,
+}
+
+/// What was searched and has no secret: the beginning of a conversation that only grows.
+#[derive(Default)]
+struct Searched {
+    conversation: Option<ConversationId>,
+    /// Which secrets were looked for.
+    generation: u64,
+    messages: usize,
 }
 
 impl RedactingModel {
-    /// The whole conversation is searched before each call, and copied only if it contains a secret.
-    fn redacted<'a>(&self, messages: &'a [Message]) -> Cow<'a, [Message]> {
+    pub(crate) fn new(model: Arc<dyn Model>, redactor: Arc<Redactor>) -> Self {
+        Self {
+            model,
+            redactor,
+            searched: Mutex::default(),
+        }
+    }
+
+    /// What is new in the conversation is searched before each call; the whole is copied only if it contains a secret.
+    fn redacted<'a>(&self, request: &ModelRequest<'a>) -> Cow<'a, [Message]> {
+        let messages = request.messages;
         let found = |message: &Message| message.any_text(&|text| self.redactor.finds_in(text));
-        if !messages.iter().any(found) {
+        let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read before the search: a secret that is replaced meanwhile is looked for the next time.
+        let generation = redact::generation();
+        let is_known = request.conversation.is_some()
+            && searched.conversation == request.conversation
+            && searched.generation == generation;
+        let is_known = is_known && searched.messages <= messages.len();
+        let known = if is_known { searched.messages } else { 0 };
+        if !messages.iter().skip(known).any(found) {
+            if request.conversation.is_some() {
+                *searched = Searched {
+                    conversation: request.conversation,
+                    generation,
+                    messages: messages.len(),
+                };
+            }
             return Cow::Borrowed(messages);
         }
         let redact = |text: String| self.redactor.redact(text);
@@ -45,10 +80,11 @@ impl Model for RedactingModel {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let messages = self.redacted(request.messages);
+        let messages = self.redacted(&request);
         let request = ModelRequest {
             messages: &messages,
             tools: request.tools,
+            conversation: request.conversation,
         };
         let (reply, used) = self.model.reply(request, watch).await?;
         Ok((reply.redacted(&|text| self.redactor.redact(text)), used))
@@ -93,19 +129,61 @@ mod tests {
         }
     }
 
+    fn redacting(parrot: &Arc<Parrot>) -> RedactingModel {
+        let redactor = Redactor::new([Secret::new("canary-token")]);
+        RedactingModel::new(Arc::clone(parrot) as Arc<dyn Model>, Arc::new(redactor))
+    }
+
+    /// What the model gets of this conversation.
+    async fn sent(
+        model: &RedactingModel,
+        conversation: Option<ConversationId>,
+        texts: &[&str],
+    ) -> Vec<Message> {
+        let user = |text: &&str| Message::User {
+            text: (*text).to_owned(),
+        };
+        let messages: Vec<Message> = texts.iter().map(user).collect();
+        let request = ModelRequest {
+            messages: &messages,
+            tools: &[],
+            conversation,
+        };
+        model.redacted(&request).into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_conversation_that_grows_is_searched_from_where_it_grew() {
+        let model = redacting(&Arc::new(Parrot(Mutex::default())));
+        let user = |text: &str| Message::User { text: text.into() };
+        let (one, other) = (ConversationId::unique(), ConversationId::unique());
+        assert_eq!(sent(&model, Some(one), &["a", "b"]).await.len(), 2);
+        // One that does not keep its promise shows what was not searched again.
+        let broken = sent(&model, Some(one), &["canary-token", "b", "c"]).await;
+        assert_eq!(broken[0], user("canary-token"));
+        let grown = sent(&model, Some(one), &["a", "b", "c", "canary-token"]).await;
+        assert_eq!(grown[3], user("***"));
+        let again = sent(&model, Some(one), &["a", "b", "c", "canary-token", "d"]).await;
+        assert_eq!(again[3], user("***"));
+        for conversation in [Some(other), None] {
+            let whole = sent(&model, conversation, &["canary-token", "b"]).await;
+            assert_eq!(whole[0], user("***"));
+        }
+        let back = sent(&model, Some(one), &["canary-token"]).await;
+        assert_eq!(back[0], user("***"), "it has become shorter");
+    }
+
     #[tokio::test]
     async fn a_secret_is_neither_sent_nor_received() {
         let parrot = Arc::new(Parrot(Mutex::default()));
-        let model = RedactingModel {
-            model: Arc::clone(&parrot) as Arc<dyn Model>,
-            redactor: Arc::new(Redactor::new([Secret::new("canary-token")])),
-        };
+        let model = redacting(&parrot);
         let messages = [Message::User {
             text: "canary-token?".into(),
         }];
         let request = ModelRequest {
             messages: &messages,
             tools: &[],
+            conversation: None,
         };
         let (reply, _) = model.reply(request, None).await.unwrap();
         assert_eq!(reply.text, "it is ***");

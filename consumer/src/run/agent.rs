@@ -99,10 +99,7 @@ impl Work<'_> {
             noted: Default::default(),
             offered: Default::default(),
         };
-        let model = RedactingModel {
-            model: Arc::clone(&self.model),
-            redactor: Arc::clone(&ctx.redactor),
-        };
+        let model = RedactingModel::new(Arc::clone(&self.model), Arc::clone(&ctx.redactor));
         let interval = Duration::from_secs(ctx.deps.config.consumer.item_check_seconds);
         let inbox = ItemInbox::new(ctx, self.given.clone(), interval);
         let (watch, mut deltas) = unbounded_channel();

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use agentmine_agent::journal::{Entry, decode_all, given_remarks, hidden_in_prompt, newest_start};
 use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
-use agentmine_domain::{Phase, TaskLabel, TrackerKind, Usage};
+use agentmine_domain::{AskedBy, Phase, TaskLabel, TrackerKind, Usage};
 use agentmine_effects::{held_comment, work_comment};
 use agentmine_llm::Model;
 use agentmine_runtime::config::has_label;
@@ -303,6 +303,7 @@ async fn work_on(
         may_only_answer: round
             .as_ref()
             .is_some_and(|work| work.round.cause.may_only_answer()),
+        solves_conflict: round.as_ref().is_some_and(|work| work.round.cause.conflict),
         checks: CheckRunner::new(ctx, &prepared),
     };
     let work = agent::Work {
@@ -353,10 +354,11 @@ async fn wanted_item(ctx: &SessionContext) -> Result<Item, SessionError> {
     let earlier = ctx.heartbeat.patiently(names).await?;
     // The label may have been set since the item was read.
     let item = item_now(ctx).await?;
-    // A round begins without a request label; until its own label was set, nobody can have removed it.
-    let is_labelled = ctx.task.round().is_none() || earlier.contains(&labels.processing);
+    // Until the label of a task that no label asked for was set, nobody can have removed it.
+    let was_labelled =
+        AskedBy::of(&ctx.task.trigger) == AskedBy::Label || earlier.contains(&labels.processing);
     match withdrawal::withdrawn(tracker, &item, labels, &earlier) {
-        Some(_) if item.open && !is_labelled => confirmed(ctx, item).await,
+        Some(_) if item.open && !was_labelled => confirmed(ctx, item).await,
         None => confirmed(ctx, item).await,
         Some(reason) => Err(Interrupt::Stopped(format!("{reason} before the work began")).into()),
     }

@@ -4,13 +4,13 @@
 //! The agent cannot influence the measurement: its sandbox is frozen meanwhile, so that no process it
 //! left running can push again, and the checks run in a sandbox that it never had access to.
 
-use agentmine_agent::{ChangedFile, Facts, Gather, Solution, missing, placeholders};
-use agentmine_gateway::facts::{BareRepo, Diff};
+use agentmine_agent::{Facts, Gather, Solution, missing};
+use agentmine_gateway::facts::BareRepo;
 use async_trait::async_trait;
 
 use super::checks::CheckRunner;
+use super::looked::look;
 use super::publish::{Published, publish};
-use super::sensitive::{Sensitive, sensitive};
 use super::web::{refused_pushes, web};
 use crate::error::{Interrupt, SessionError};
 use crate::prepare::Prepared;
@@ -25,6 +25,8 @@ pub(crate) struct Measurer<'a> {
     pub(crate) hidden: Option<String>,
     /// Whether a result may be that nothing had to be changed.
     pub(crate) may_only_answer: bool,
+    /// Whether the work is to solve a conflict with the target branch.
+    pub(crate) solves_conflict: bool,
     pub(crate) checks: CheckRunner<'a>,
 }
 
@@ -158,21 +160,15 @@ impl Measurer<'_> {
         facts.head = Some(head.clone());
         facts.checks_from = self.prepared.project.checks_from.clone();
         // They use nothing of each other: what is read on the worker does not wait until the checks' sandbox is ready.
-        let looking = self.look_at(&bare, &base, &head);
-        let ((diff, sensitive), checked) = tokio::try_join!(looking, self.checks.check(&head))?;
-        facts.placeholders = placeholders(diff.added_lines().map(|l| (l.path, l.number, l.text)));
-        facts.files = diff
-            .files
-            .iter()
-            .map(|f| ChangedFile {
-                path: f.path.clone(),
-                added: (!f.binary).then_some(f.added),
-                removed: (!f.binary).then_some(f.removed),
-            })
-            .collect();
-        facts.diff_cut = diff.patch_cut;
-        facts.protected = sensitive.files;
-        facts.diff_cut |= sensitive.cut;
+        let looking = async {
+            let looked = look(&bare, (&base, &head), self.merges()).await;
+            looked.map_err(SessionError::from)
+        };
+        let (looked, checked) = tokio::try_join!(looking, self.checks.check(&head))?;
+        facts.placeholders = looked.placeholders;
+        facts.files = looked.files;
+        facts.diff_cut = looked.cut;
+        facts.protected = looked.sensitive;
         facts.checks = checked.checks;
         facts.setup_failures = checked.setup_failures;
         facts.add_web(checked.web);
@@ -202,15 +198,9 @@ impl Measurer<'_> {
         Err(Interrupt::Stopped(why).into())
     }
 
-    /// What the pushed commit changes.
-    async fn look_at(
-        &self,
-        bare: &BareRepo,
-        base: &str,
-        head: &str,
-    ) -> Result<(Diff, Sensitive), SessionError> {
-        bare.fetch(&[base, head]).await?;
-        let looked = tokio::try_join!(bare.diff(base, head), sensitive(bare, base, head));
-        Ok(looked?)
+    /// The branch that is merged to solve a conflict.
+    fn merges(&self) -> Option<&str> {
+        let merges = self.solves_conflict && self.prepared.rebases.is_none();
+        merges.then_some(&*self.prepared.branches.target)
     }
 }

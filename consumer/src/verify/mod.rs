@@ -2,6 +2,7 @@
 
 mod attributes;
 pub(crate) mod checks;
+mod looked;
 pub(crate) mod measure;
 mod publish;
 mod sensitive;

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec};
+use agentmine_llm::{
+    ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::discussion::{Discussion, RemarkOrder};
@@ -47,6 +49,8 @@ pub enum Finished {
     Stuck(String),
     /// The conversation no longer fits into the model's context; the reason.
     Full(String),
+    /// An earlier session was stopped; the reason, as it was recorded.
+    Before(String),
 }
 
 /// One run of the tool loop.
@@ -57,6 +61,8 @@ pub(crate) struct Execution<'a, E> {
     pub(crate) inbox: &'a dyn Inbox,
     pub(crate) limits: RunLimits,
     pub(crate) history: &'a mut History,
+    /// Another one after a change of what was said before.
+    pub(crate) conversation: &'a mut ConversationId,
     pub(crate) usage: &'a mut Usage,
     pub(crate) started: Instant,
     pub(crate) watch: Option<&'a UnboundedSender<Delta>>,
@@ -182,6 +188,7 @@ impl<E> Execution<'_, E> {
                         format!("{error}\nSending the conversation again in a simpler form.");
                     self.append(Entry::note(note), begun.elapsed()).await?;
                     *self.history = simplified;
+                    *self.conversation = ConversationId::unique();
                     self.request(&specs).await?
                 }
                 None => Err(error),
@@ -215,6 +222,7 @@ impl<E> Execution<'_, E> {
         let request = ModelRequest {
             messages: self.history.messages(),
             tools: specs,
+            conversation: Some(*self.conversation),
         };
         tokio::select! {
             biased;

@@ -7,11 +7,23 @@ use agentmine_domain::Usage;
 use agentmine_llm::{Message, ModelReply, ToolCall};
 
 use crate::journal::Entry;
+use crate::prompt::CORRECTION;
 
 /// The conversation so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     messages: Vec<Message>,
+    /// The newest measurement, if it found a result.
+    result: Option<MeasuredResult>,
+}
+
+/// A result that was pushed and measured by an earlier session of the task.
+#[derive(Debug, Clone, PartialEq)]
+struct MeasuredResult {
+    /// Why the work on it was stopped, if it was.
+    stopped: Option<String>,
+    /// Messages at that time.
+    after: usize,
 }
 
 impl History {
@@ -23,8 +35,16 @@ impl History {
             usage += entry.usage();
         }
         let mut history = Self::default();
-        for message in entries.iter().filter_map(Entry::message) {
-            history.add_fitting(message);
+        for entry in entries {
+            if let Some(message) = entry.message() {
+                history.add_fitting(message);
+            }
+            if let Entry::Facts { facts, stopped } = entry {
+                history.result = facts.head.is_some().then(|| MeasuredResult {
+                    stopped: stopped.clone(),
+                    after: history.messages.len(),
+                });
+            }
         }
         (history, usage)
     }
@@ -59,7 +79,35 @@ impl History {
             simple.add(message.clone());
         }
         let messages = simple.messages;
-        (messages != self.messages).then_some(Self { messages })
+        (messages != self.messages).then_some(Self {
+            messages,
+            result: None,
+        })
+    }
+
+    /// How many corrections the model was sent. None counts while there is no result: who asks for the task again then
+    /// wants it worked on.
+    #[must_use]
+    pub fn corrections(&self) -> u32 {
+        let is_correction = |message: &&Message| match message {
+            Message::User { text } => text.starts_with(CORRECTION),
+            Message::System { .. } | Message::Assistant(_) | Message::Tool { .. } => false,
+        };
+        match self.result {
+            Some(_) => {
+                let count = self.messages.iter().filter(is_correction).count();
+                u32::try_from(count).unwrap_or(u32::MAX)
+            }
+            None => 0,
+        }
+    }
+
+    /// Why the work was stopped, if it was, its result was measured, and nothing was said since.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&str> {
+        let result = self.result.as_ref()?;
+        let is_newest = result.after == self.messages.len();
+        result.stopped.as_deref().filter(|_| is_newest)
     }
 
     /// The messages, in order.
@@ -229,7 +277,12 @@ mod tests {
             reply(&["a|1"]),
             result("a|1"),
         ];
-        let simple = History { messages }.simplified().unwrap();
+        let simple = History {
+            messages,
+            result: None,
+        }
+        .simplified()
+        .unwrap();
         let ids: Vec<&str> = simple
             .messages
             .iter()

@@ -64,6 +64,9 @@ pub enum Entry {
     Facts {
         /// The facts.
         facts: Facts,
+        /// Why the work was stopped before it was measured, if it was. Earlier versions did not record it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped: Option<String>,
     },
     /// Use of the model outside of the loop: a server's sampling request.
     ModelUse {
@@ -243,8 +246,9 @@ impl Entry {
             Self::ToolResult { result } => Self::ToolResult {
                 result: result.redacted(redact),
             },
-            Self::Facts { facts } => Self::Facts {
+            Self::Facts { facts, stopped } => Self::Facts {
                 facts: facts.redacted(redact),
+                stopped: stopped.map(redact),
             },
             Self::ModelUse { text, usage } => Self::ModelUse {
                 text: redact(text),
@@ -393,7 +397,10 @@ impl TryFrom<Version0> for Entry {
         Ok(match old {
             Version0::Phase { phase } => Self::Phase { phase },
             Version0::Start { start } => Self::Start { start },
-            Version0::Facts { facts } => Self::Facts { facts },
+            Version0::Facts { facts } => Self::Facts {
+                facts,
+                stopped: None,
+            },
             Version0::ModelUse { text, usage } => Self::ModelUse { text, usage },
             Version0::Note { text } => Self::Note { text },
             Version0::Reply {

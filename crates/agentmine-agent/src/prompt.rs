@@ -209,11 +209,15 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
     }
 }
 
+/// How each correction begins. A conversation is continued by later versions, which count its corrections by this.
+pub(crate) const CORRECTION: &str =
+    "Your work was measured on the pushed commit. It is not done yet:";
+
 /// The prompt after a round whose result was not sufficient.
 #[must_use]
 pub fn correction(why: &str) -> Prompt {
     Prompt::user(format!(
-        "Your work was measured on the pushed commit. It is not done yet:\n\n{why}\n\n\
+        "{CORRECTION}\n\n{why}\n\n\
              Continue: find the cause, fix it, and publish it in the same way. Then summarize what you changed."
     ))
 }

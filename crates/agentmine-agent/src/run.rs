@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agentmine_domain::{Phase, Usage};
-use agentmine_llm::{Delta, Message, Model};
+use agentmine_llm::{ConversationId, Delta, Message, Model};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::execute::{Execution, Finished, RunLimits, send};
@@ -49,7 +49,7 @@ pub struct RunOutcome {
     pub last_message: String,
     /// The usage, including earlier sessions of the task.
     pub usage: Usage,
-    /// The number of rounds in this session.
+    /// The number of rounds, including earlier sessions that had a result.
     pub rounds: u32,
 }
 
@@ -76,12 +76,16 @@ impl<E> AgentRun<'_, E> {
             .last_reply()
             .filter(|r| r.calls.is_empty())
             .map(|r| r.text.clone());
-        let mut round = 0;
+        // What an earlier session did is not done again only because its result could not be reported.
+        let mut stopped_before = history.stopped().map(str::to_owned);
+        let mut round = history.corrections();
+        let mut conversation = ConversationId::unique();
         loop {
             round += 1;
-            let finished = match final_message.take() {
-                Some(words) => Finished::Said(words),
-                None => {
+            let finished = match (final_message.take(), stopped_before.take()) {
+                (_, Some(why)) => Finished::Before(why),
+                (Some(words), None) => Finished::Said(words),
+                (None, None) => {
                     self.begin(Phase::Running).await?;
                     let mut execution = Execution {
                         model: self.model,
@@ -90,6 +94,7 @@ impl<E> AgentRun<'_, E> {
                         inbox: self.inbox,
                         limits: self.limits,
                         history: &mut history,
+                        conversation: &mut conversation,
                         usage: &mut usage,
                         started,
                         watch: self.watch,
@@ -98,8 +103,8 @@ impl<E> AgentRun<'_, E> {
                 }
             };
             self.begin(Phase::Verifying).await?;
-            let facts = self.measure().await?;
             let (last_message, stopped) = message_of(finished, &history);
+            let facts = self.measure(stopped.clone()).await?;
             let missing = match (missing(&facts), stopped) {
                 (None, stopped) => stopped,
                 (Some(missing), None) if round < self.max_rounds => {
@@ -124,7 +129,7 @@ impl<E> AgentRun<'_, E> {
         self.journal.record(entry, Duration::ZERO).await
     }
 
-    async fn measure(&self) -> Result<Facts, E> {
+    async fn measure(&self, stopped: Option<String>) -> Result<Facts, E> {
         let begun = Instant::now();
         let facts = tokio::select! {
             biased;
@@ -133,6 +138,7 @@ impl<E> AgentRun<'_, E> {
         };
         let entry = Entry::Facts {
             facts: facts.clone(),
+            stopped,
         };
         self.journal.record(entry, begun.elapsed()).await?;
         Ok(facts)
@@ -145,7 +151,7 @@ fn message_of(finished: Finished, history: &History) -> (String, Option<String>)
         Finished::Said(words) => return (words, None),
         Finished::Budget(why) => format!("the budget ran out: {why}"),
         Finished::Stuck(why) => format!("the agent was stuck: {why}"),
-        Finished::Full(why) => why,
+        Finished::Full(why) | Finished::Before(why) => why,
     };
     (newest_text(history), Some(stopped))
 }

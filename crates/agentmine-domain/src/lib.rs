@@ -3,6 +3,7 @@
 //! This crate does no I/O and has no knowledge of adapters. Wire, row and API types are defined at the
 //! boundaries and converted to these types there.
 
+mod asked_by;
 mod blame;
 mod branch;
 mod budget;
@@ -23,6 +24,7 @@ mod session;
 mod step;
 mod task;
 
+pub use asked_by::{AskedBy, COMMAND_TRIGGER};
 pub use blame::Blame;
 pub use branch::{BranchType, slug};
 pub use budget::{Budget, Usage};

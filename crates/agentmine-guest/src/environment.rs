@@ -44,6 +44,8 @@ pub(crate) fn base(options: &Options, web_port: u16) -> BTreeMap<String, String>
         ("PAGER", "cat"),
         ("GIT_TERMINAL_PROMPT", "0"),
         ("GIT_PAGER", "cat"),
+        // Nothing serves the objects of Git LFS here. Their pointers are what is cloned, and pushed again.
+        ("GIT_LFS_SKIP_SMUDGE", "1"),
         ("HTTP_PROXY", &proxy),
         ("HTTPS_PROXY", &proxy),
         ("http_proxy", &proxy),

@@ -163,17 +163,7 @@ impl Git {
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> Result<String> {
-        let (code, stdout, stderr) = self.attempt(args).await?;
-        if code == Some(0) {
-            return Ok(stdout);
-        }
-        bail!(
-            "git: {}",
-            stderr
-                .lines()
-                .last()
-                .unwrap_or("failed without an error message")
-        )
+        output(self.attempt(args).await?)
     }
 
     /// Its exit code, its output and its stderr, trimmed. If this is dropped, git ends with what it has started: a
@@ -181,6 +171,27 @@ impl Git {
     pub(crate) async fn attempt<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
+    ) -> Result<(Option<i32>, String, String)> {
+        self.started(args, Stdio::null()).await
+    }
+
+    /// Its output, trimmed, after it has read `input`.
+    pub(crate) async fn fed<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+        input: &[u8],
+    ) -> Result<String> {
+        let path = self.folder.join("agentmine-input");
+        std::fs::write(&path, input)?;
+        let file = std::fs::File::open(&path);
+        let _ = std::fs::remove_file(&path);
+        output(self.started(args, Stdio::from(file?)).await?)
+    }
+
+    async fn started<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+        input: Stdio,
     ) -> Result<(Option<i32>, String, String)> {
         let mut command = Command::new("git");
         command
@@ -191,7 +202,7 @@ impl Git {
             .current_dir(&self.project)
             .process_group(0)
             .kill_on_drop(true)
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let child = command.spawn().context("git")?;
@@ -221,6 +232,14 @@ impl Git {
         let (code, stdout, _) = self.attempt(args).await?;
         Ok((code == Some(0)).then_some(stdout))
     }
+}
+
+fn output((code, stdout, stderr): (Option<i32>, String, String)) -> Result<String> {
+    if code == Some(0) {
+        return Ok(stdout);
+    }
+    let last = stderr.lines().last();
+    bail!("git: {}", last.unwrap_or("failed without an error message"))
 }
 
 /// The error of a git that was killed after `limit`.

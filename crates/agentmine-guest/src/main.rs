@@ -13,6 +13,7 @@ mod evidence;
 mod figures;
 mod files;
 mod git;
+mod git_state;
 mod home;
 mod jail;
 mod known;

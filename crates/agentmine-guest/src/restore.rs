@@ -11,6 +11,7 @@ use agentmine_guest::protocol::read_exactly;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::git::{Git, SNAPSHOT_REF};
+use crate::git_state;
 use crate::reply::{finish, reply};
 use crate::snapshot::INDEX;
 use crate::state::State;
@@ -49,12 +50,17 @@ async fn receive_and_apply(
         git.commit(commit).await?.as_deref() == Some(commit),
         "the bundles do not contain the snapshot {commit}"
     );
-    git.run(["update-ref", SNAPSHOT_REF, commit]).await?;
-    restore_files(&git, commit).await?;
-    restore_head(&git, commit).await
+    restore(&git, commit).await
 }
 
-async fn apply(git: &Git, bundle: &[u8]) -> Result<()> {
+/// Restores a snapshot that is in the repository.
+pub(crate) async fn restore(git: &Git, commit: &str) -> Result<()> {
+    git.run(["update-ref", SNAPSHOT_REF, commit]).await?;
+    restore_files(git, commit).await?;
+    restore_head(git, commit).await
+}
+
+pub(crate) async fn apply(git: &Git, bundle: &[u8]) -> Result<()> {
     let path = git.folder.join("agentmine-bundle");
     std::fs::write(&path, bundle)?;
     let done = fetch(git, &path, bundle).await;
@@ -156,6 +162,10 @@ async fn restore_head(git: &Git, commit: &str) -> Result<()> {
     args.extend(["HEAD", head]);
     git.run(args).await?;
     git.run(["reset", "--quiet", "--mixed"]).await?;
+    if let Some(state) = field("state ") {
+        // The files are there, which is what matters most.
+        let _ = git_state::restore(git, state).await;
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The commit contains every file that is tracked or not ignored, and is made with a separate index. Its
 //! parents are the previous snapshot and HEAD, so that it includes the agent's own commits; its message names
-//! HEAD and the branch. The bundle omits what the remote has. Not preserved: the difference between
+//! HEAD and the branch, and the commit that holds what else is to be restored ([`git_state`]). The bundle omits what the remote has. Not preserved: the difference between
 //! staged and other changes, the content of a repository nested in the project, and files that are larger than
 //! the bundle may be: they would not fit, and to read a sparse file of some terabytes takes for ever.
 //!
@@ -29,6 +29,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::git::{Git, Head, SNAPSHOT_REF, too_slow};
+use crate::git_state::{self, Mark};
 use crate::home;
 use crate::known::{self, Repository, Settings, commit_alone};
 use crate::last_snapshot::LastSnapshot;
@@ -157,7 +158,9 @@ async fn quickly(
 ) -> Option<Taken> {
     let mut known = memory.known.take()?;
     let settings = memory.settings.as_ref()?;
-    if since != Some(&known.last().commit) || !settings.are_unchanged() {
+    let git_state = memory.git_state.as_ref()?;
+    if since != Some(&known.last().commit) || !settings.are_unchanged() || !git_state.is_unchanged()
+    {
         return None;
     }
     let (known, taken) = match known.is_small() {
@@ -245,13 +248,17 @@ async fn with_git(
         began,
     };
     let repository = Repository::open(&git, &head).ok();
+    // Before it is read, so that what changes meanwhile is seen the next time.
+    memory.git_state = Some(Mark::of(&git.folder));
+    // Files are worth more than what cannot be saved here.
+    let git_state = git_state::save(&git, &head).await.unwrap_or_default();
     // Whatever fails below, it is not known any more what the index describes.
     let known = memory.last.take();
     let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
     let with_ours = git.with_index(&index.path);
     let changed = changed_files(&with_ours).await?;
     let too_large = larger_than(max_bundle, &git.project, &changed);
-    let message = message(&head);
+    let message = message(&head, git_state.as_deref());
     let is_known = |last: &LastSnapshot| index.is_kept && Some(&last.commit) == since.as_ref();
     let known = known.filter(is_known);
     let is_clean = too_large.len() <= MAX_EXCLUDED
@@ -283,10 +290,14 @@ async fn with_git(
     let alone = repository
         .as_ref()
         .and_then(|repository| commit_alone(repository, last.as_ref(), &tree, &message).ok())
-        .filter(|(_, bundle)| bundle.len() as u64 <= max_bundle);
+        .filter(|(_, bundle)| bundle.len() as u64 <= max_bundle && git_state.is_none());
     let (commit, bundle) = match alone {
         Some(made) => made,
-        None => commit_tree(&git, &head, last, (&tree, &message), max_bundle).await?,
+        None => {
+            let since = last.map(|last| last.commit);
+            let more: Vec<String> = head.commit.iter().chain(&git_state).cloned().collect();
+            commit_tree(&git, since, &more, (&tree, &message), max_bundle).await?
+        }
     };
     let taken = Taken::new(&commit, Some(bundle), too_large.iter());
     memory.last = Some(LastSnapshot {
@@ -301,14 +312,13 @@ async fn with_git(
 /// Commits a tree, and returns the commit with its bundle.
 async fn commit_tree(
     git: &Git,
-    head: &Head,
-    last: Option<LastSnapshot>,
+    since: Option<String>,
+    more: &[String],
     (tree, message): (&str, &str),
     max_bundle: u64,
 ) -> Result<(String, Vec<u8>)> {
-    let since = last.map(|last| last.commit);
     let mut args = vec!["commit-tree", tree, "-m", message];
-    for parent in since.iter().chain(&head.commit) {
+    for parent in since.iter().chain(more) {
         args.extend(["-p", parent]);
     }
     let commit = git.run(args).await?;
@@ -463,12 +473,15 @@ async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {
 }
 
 /// Without the newline at the end that git adds.
-fn message(head: &Head) -> String {
+fn message(head: &Head, git_state: Option<&str>) -> String {
     let commit = head.commit.as_deref().unwrap_or("none");
-    let message = format!(
+    let mut message = format!(
         "agentmine snapshot\n\nhead {commit}\nbranch {}",
         head.branch
     );
+    if let Some(git_state) = git_state {
+        message.push_str(&format!("\nstate {git_state}"));
+    }
     message.trim_end().into()
 }
 

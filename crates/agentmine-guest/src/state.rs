@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use crate::disk::Disk;
 use crate::evidence::Evidence;
 use crate::git::GitPlace;
+use crate::git_state;
 use crate::known::{Project, Settings};
 use crate::last_snapshot::LastSnapshot;
 use crate::process::OwnChildren;
@@ -62,6 +63,8 @@ pub(crate) struct SnapshotMemory {
     pub(crate) settings: Option<Settings>,
     /// The project at the last snapshot, if the guest is certain of it.
     pub(crate) known: Option<Project>,
+    /// The state of the repository besides files and HEAD at that time.
+    pub(crate) git_state: Option<git_state::Mark>,
     /// The last snapshot was given up, because git did not finish.
     pub(crate) was_too_slow: bool,
 }

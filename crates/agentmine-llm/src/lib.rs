@@ -20,7 +20,7 @@ use anyhow::Context;
 pub use api::Overflow;
 pub use error::LlmError;
 pub use message::{Message, ModelReply, Stop, ToolCall, ToolSpec};
-pub use model::{Delta, Model, ModelRequest, Probe};
+pub use model::{ConversationId, Delta, Model, ModelRequest, Probe};
 
 /// The configured model. Sends no request.
 ///

@@ -1,5 +1,7 @@
 //! The seam: what the agent loop asks of a model, in no provider's wire format.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use agentmine_domain::Usage;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -15,6 +17,21 @@ pub struct ModelRequest<'a> {
     pub messages: &'a [Message],
     /// The tools that are offered, sorted by name.
     pub tools: &'a [ToolSpec],
+    /// Which conversation it is, if it only grows: a later request with the same id begins with the same messages.
+    pub conversation: Option<ConversationId>,
+}
+
+/// Names a conversation within this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConversationId(u64);
+
+impl ConversationId {
+    /// One that no other conversation has.
+    #[must_use]
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 impl ModelRequest<'_> {

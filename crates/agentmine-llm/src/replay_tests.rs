@@ -19,6 +19,7 @@ async fn ask(model: &dyn Model, messages: &[Message]) -> Result<(ModelReply, Usa
     let request = ModelRequest {
         messages,
         tools: &[],
+        conversation: None,
     };
     model.reply(request, None).await
 }
@@ -76,6 +77,7 @@ async fn a_watcher_sees_the_reply() {
     let request = ModelRequest {
         messages: &messages,
         tools: &[],
+        conversation: None,
     };
     replay().reply(request, Some(&send)).await.unwrap();
     assert_eq!(receive.recv().await, Some(Delta::Text("I look.".into())));

@@ -44,6 +44,12 @@ pub struct Redactor {
     later: Arc<Mutex<Option<Arc<Self>>>>,
 }
 
+/// Changes when a secret of this process is replaced: what has none of the secrets from before may have the new one.
+#[must_use]
+pub fn generation() -> u64 {
+    rotation::generation()
+}
+
 impl Default for Redactor {
     fn default() -> Self {
         Self::new([])

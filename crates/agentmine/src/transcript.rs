@@ -141,7 +141,7 @@ fn body(entry: &Entry, length: &Length) {
             });
             print_result(&result.text, length);
         }
-        Entry::Facts { facts } => print_facts(facts),
+        Entry::Facts { facts, .. } => print_facts(facts),
         Entry::ModelUse { text, .. } | Entry::Note { text } => print_text(text, length),
     }
 }

@@ -13,7 +13,6 @@
 mod obey;
 mod place;
 mod seen;
-mod trigger;
 mod words;
 
 use std::collections::{HashMap, HashSet};
@@ -23,19 +22,19 @@ use std::time::Duration;
 use agentmine_domain::{Addressed, ItemKind, ItemRef, PublicStatus, RepositoryKey, Task};
 use agentmine_effects::draft_number;
 use agentmine_store::TaskFilter;
-use agentmine_trackers::{Tracker, TrackerError};
+use agentmine_trackers::{Comment, Tracker, TrackerError};
 use anyhow::Result;
+use chrono::{TimeDelta, Utc};
 use futures::future::join_all;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ProducerDeps;
-use obey::Given;
 pub(crate) use obey::{Begin, announce_and_label, begin_again};
+use obey::{Given, Outcome};
 use place::{NEWEST, Place};
 use seen::Due;
 pub use seen::SeenCommands;
-pub(crate) use trigger::is_of_command;
 
 /// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories.
 const EVERY: Duration = Duration::from_secs(15);
@@ -211,7 +210,8 @@ async fn in_repository(
             addressed: &addressed,
         };
         match Box::pin(given.obey()).await {
-            Ok(()) => deps.commands.settle(name),
+            Ok(Outcome::NoTask) if is_young(&recent.comment) => {}
+            Ok(Outcome::NoTask | Outcome::Settled) => deps.commands.settle(name),
             Err(error) if is_of_the_item(&error) => {
                 tracing::warn!(item = %recent.item, %addressed, error = format!("{error:#}"), "a command could not be carried out");
                 deps.commands.settle(name);
@@ -220,6 +220,12 @@ async fn in_repository(
         }
     }
     Ok(())
+}
+
+/// Whether the scan that finds a label may come after a command that was written later. It may take as long as the
+/// longest interval between two scans, and a forge's own delay.
+fn is_young(comment: &Comment) -> bool {
+    Utc::now() - comment.created_at < TimeDelta::minutes(30)
 }
 
 /// The number of a comment.

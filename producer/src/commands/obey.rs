@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use agentmine_domain::markdown::{line, neutralized};
 use agentmine_domain::{
-    Addressed, CommentCommand, EffectKey, ItemKind, ItemRef, NewTask, Obeyed, Order, PublicStatus,
-    Task, TaskHome, TaskState,
+    Addressed, COMMAND_TRIGGER, CommentCommand, EffectKey, ItemKind, ItemRef, NewTask, Obeyed,
+    Order, PublicStatus, Task, TaskHome, TaskState,
 };
 use agentmine_effects::{Effects, announce, draft_number};
 use agentmine_store::{Enqueued, TaskEdit, TaskFilter};
@@ -14,7 +14,6 @@ use anyhow::Result;
 use chrono::TimeDelta;
 
 use super::place::NEWEST;
-use super::trigger::TRIGGER;
 use super::words;
 use crate::capacity;
 use crate::deps::ProducerDeps;
@@ -43,16 +42,30 @@ enum Bearing {
     Newer,
 }
 
+/// Whether something remains to be done about a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Settled,
+    /// There is no task that it could be for. One whose item was labelled a moment before the command was written may
+    /// be made yet.
+    NoTask,
+}
+
 impl Given<'_> {
     /// Obeys it, unless that was done before or its author may not start work.
-    pub(super) async fn obey(&self) -> Result<()> {
+    pub(super) async fn obey(&self) -> Result<Outcome> {
         let Some(task) = self.task().await? else {
-            return Ok(());
+            return Ok(Outcome::NoTask);
         };
-        if self.effects(&task).is_settled(self.comment).await? {
+        self.obey_for(&task).await?;
+        Ok(Outcome::Settled)
+    }
+
+    async fn obey_for(&self, task: &Task) -> Result<()> {
+        if self.effects(task).is_settled(self.comment).await? {
             return Ok(());
         }
-        let bearing = self.bearing(&task).await?;
+        let bearing = self.bearing(task).await?;
         if bearing == Bearing::Older {
             return Ok(());
         }
@@ -62,13 +75,13 @@ impl Given<'_> {
             return Ok(());
         }
         match self.addressed {
-            Addressed::Known(_) if bearing == Bearing::Origin => self.finish_retry(&task).await,
-            Addressed::Known(CommentCommand::Retry) if is_over(&task) => self.retry(&task).await,
-            Addressed::Known(command) => self.request(&task, *command).await,
+            Addressed::Known(_) if bearing == Bearing::Origin => self.finish_retry(task).await,
+            Addressed::Known(CommentCommand::Retry) if is_over(task) => self.retry(task).await,
+            Addressed::Known(command) => self.request(task, *command).await,
             Addressed::Unknown(_) => {
                 let answer = words::unknown(self.addressed);
-                self.answer(&task, &answer).await?;
-                Ok(self.effects(&task).settle(self.comment).await?)
+                self.answer(task, &answer).await?;
+                Ok(self.effects(task).settle(self.comment).await?)
             }
         }
     }
@@ -141,7 +154,7 @@ impl Given<'_> {
     }
 
     async fn bearing(&self, task: &Task) -> Result<Bearing> {
-        if let Some(origin) = task.trigger.strip_prefix(TRIGGER) {
+        if let Some(origin) = task.trigger.strip_prefix(COMMAND_TRIGGER) {
             let own = self.comment.remark_id();
             if own == origin {
                 return Ok(Bearing::Origin);
@@ -228,7 +241,7 @@ impl Given<'_> {
         };
         let new = NewTask {
             item: item.clone(),
-            trigger: format!("{TRIGGER}{}", self.comment.remark_id()),
+            trigger: format!("{COMMAND_TRIGGER}{}", self.comment.remark_id()),
             title: over.title.clone(),
             url: url.unwrap_or(&over.url).clone(),
             priority: over.priority,

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use agentmine_domain::{ItemRef, NewTask, Priority};
+use agentmine_domain::{AskedBy, ItemRef, NewTask, Priority};
 use agentmine_store::WaitingRequest;
 use agentmine_trackers::{Skipped, Tracker};
 use anyhow::Result;
 
 use crate::deps::ProducerDeps;
-use crate::waits::{self, AskedBy};
+use crate::waits;
 
 /// Items of waiting tasks that one scan looks at because it does not find them any more.
 const MOST_WITHDRAWN: usize = 20;

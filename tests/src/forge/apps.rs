@@ -78,16 +78,21 @@ impl Grant {
     /// Why a request is refused.
     pub(super) fn refusal(&self, ask: &Ask, reads: bool) -> Option<Answer> {
         let segments: Vec<&str> = ask.segments.iter().map(String::as_str).collect();
-        let ["repos", owner, name, rest @ ..] = segments.as_slice() else {
-            return None;
+        let (full_name, rest) = match (segments.as_slice(), &ask.repository) {
+            (["repos", owner, name, rest @ ..], _) => (format!("{owner}/{name}"), rest),
+            (["repositories", _, rest @ ..], Some((_, full_name))) => (full_name.clone(), rest),
+            _ => return None,
         };
-        if !self.covers(&format!("{owner}/{name}")) {
+        if !self.covers(&full_name) {
             return Some(Answer::not_found());
         }
         let permission = match rest {
             ["issues", ..] | ["labels", ..] => "issues",
             ["pulls", ..] => "pull_requests",
             ["contents" | "branches" | "git", ..] => "contents",
+            ["commits", _, "check-runs"] => "checks",
+            ["commits", _, "status"] => "statuses",
+            ["actions", ..] => "actions",
             _ => "metadata",
         };
         if self.allows(permission, !reads) {

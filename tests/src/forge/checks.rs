@@ -6,7 +6,7 @@ use axum::extract::{Path, Request};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
-use super::rest::Answer;
+use super::rest::{self, Answer, Ask};
 use super::shapes::time;
 use super::state::Repo;
 use super::{Forge, Inner, git};
@@ -194,9 +194,13 @@ pub(super) fn of<'r>(repo: &'r Repo, named: &str) -> Vec<&'r CheckView> {
 }
 
 /// GitHub: `/repos/O/R/commits/REF/check-runs`.
-pub(super) fn runs(repo: &Repo, named: &str) -> Answer {
+pub(super) fn runs(inner: &Inner, ask: &Ask, repo: &Repo, named: &str) -> Answer {
     let runs = of(repo, named).into_iter().filter(|it| it.log.is_some());
+    let runs: Vec<_> = runs.collect();
+    let total = runs.len();
+    let (runs, link) = rest::cut(inner, ask, runs);
     let runs: Vec<Value> = runs
+        .into_iter()
         .map(|it| {
             let is_over = it.state != "pending";
             json!({
@@ -209,7 +213,10 @@ pub(super) fn runs(repo: &Repo, named: &str) -> Answer {
             })
         })
         .collect();
-    Answer::ok(json!({ "total_count": runs.len(), "check_runs": runs }))
+    Answer {
+        link,
+        ..Answer::ok(json!({ "total_count": total, "check_runs": runs }))
+    }
 }
 
 /// GitHub: `/repos/O/R/commits/REF/status`.

@@ -48,9 +48,34 @@ pub(super) struct Ask {
     pub(super) raw_query: String,
     pub(super) body: Value,
     pub(super) account: Account,
+    /// On GitHub, the repository that it is about: its id and full name.
+    pub(super) repository: Option<(u64, String)>,
 }
 
 impl Ask {
+    /// Finds the repository that it is about.
+    pub(super) fn locate(&mut self, state: &State) {
+        let segments: Vec<&str> = self.segments.iter().map(String::as_str).collect();
+        let repo = match (self.api, segments.as_slice()) {
+            (Api::GitHub, ["repos", owner, name, ..]) => state.repo(&format!("{owner}/{name}")),
+            (Api::GitHub, ["repositories", id, ..]) => {
+                state.repos.iter().find(|repo| repo.id.to_string() == *id)
+            }
+            _ => None,
+        };
+        self.repository = repo.map(|repo| (repo.id, repo.full_name.clone()));
+    }
+
+    /// How GitHub writes the path in the addresses of other pages: by the repository's id.
+    fn path_of_pages(&self) -> String {
+        let by_name = self.path.strip_prefix("/repos/");
+        let rest = by_name.and_then(|path| path.splitn(3, '/').nth(2));
+        match (&self.repository, rest) {
+            (Some((id, _)), Some(rest)) => format!("/repositories/{id}/{rest}"),
+            _ => self.path.clone(),
+        }
+    }
+
     pub(super) fn param(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_str())
@@ -145,7 +170,7 @@ pub(super) fn cut<T>(inner: &Inner, ask: &Ask, all: Vec<T>) -> (Vec<T>, Option<S
         .collect();
     let address = |to: usize| {
         let mut url = inner.api_url.clone();
-        url.set_path(&format!("{}{}", ask.api.base(), ask.path));
+        url.set_path(&format!("{}{}", ask.api.base(), ask.path_of_pages()));
         url.query_pairs_mut()
             .extend_pairs(ask.query.iter().filter(|(key, _)| key != "page"))
             .append_pair("page", &to.to_string());
@@ -264,7 +289,7 @@ fn in_repo(inner: &Inner, state: &mut State, ask: &Ask, name: &str, rest: &[&str
         ("GET", ["rules", "branches", branch @ ..]) => protection::rules(repo, &branch.join("/")),
         ("GET", ["rulesets", id]) => protection::ruleset(id),
         ("GET", ["git", "ref", "heads", branch @ ..]) => branch_json(repo, &branch.join("/")),
-        ("GET", ["commits", named, "check-runs"]) => checks::runs(repo, named),
+        ("GET", ["commits", named, "check-runs"]) => checks::runs(inner, ask, repo, named),
         ("GET", ["commits", named, "status"]) => checks::status(repo, named),
         ("GET", ["actions", "jobs", id, "logs"]) => checks::log(inner, repo, id),
         ("GET", ["collaborators", login, "permission"]) => people::permission(state, name, login),

@@ -358,7 +358,7 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
         Err(_) => return plain(413, "{\"message\":\"too large\"}"),
     };
     let reads = matches!(parts.method, Method::GET | Method::HEAD) || path == "/graphql";
-    let ask = Ask {
+    let mut ask = Ask {
         api: speaks,
         method: parts.method.clone(),
         segments: path
@@ -373,12 +373,14 @@ async fn api(inner: &Arc<Inner>, speaks: Api, path: String, request: Request<Bod
         raw_query: parts.uri.query().unwrap_or_default().to_owned(),
         body,
         account,
+        repository: None,
     };
     let recursion = parts.headers.get("x-gitlab-event-uuid");
     let recursion = recursion.and_then(|it| it.to_str().ok().map(str::to_owned));
     let work = inner.clone();
     let installation = ask.account.grant.as_ref().map(|grant| grant.installation);
     let answer = tokio::task::spawn_blocking(move || {
+        ask.locate(&work.lock());
         let of_app = apps::dispatch(&mut work.lock(), &token, &ask);
         let refused = || ask.account.grant.as_ref()?.refusal(&ask, reads);
         match of_app.or_else(refused) {

@@ -35,6 +35,7 @@ async fn ask(client: &OpenAi, messages: &[Message]) -> Result<ModelReply, LlmErr
     let request = ModelRequest {
         messages,
         tools: &[],
+        conversation: None,
     };
     client.reply(request, None).await.map(|(reply, _)| reply)
 }
@@ -249,6 +250,7 @@ async fn a_grammar_lets_the_model_write_keys_in_the_order_of_the_schema_only() {
         let request = ModelRequest {
             messages: &messages,
             tools: &tools,
+            conversation: None,
         };
         let (reply, _) = client.reply(request, None).await.unwrap();
         reply.calls[0].arguments.clone()
@@ -318,6 +320,7 @@ async fn requests_are_recorded_and_counted() {
         ModelRequest {
             messages,
             tools: &[],
+            conversation: None,
         }
     }
     let (reply, first) = client.reply(request(&messages), None).await.unwrap();

@@ -43,7 +43,7 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
     }
     checks.extend(node::test_of_members(layout, folder).map(str::to_owned));
     if has("Cargo.toml") {
-        checks.push("cargo test".into());
+        checks.push(cargo_test(layout, folder).into());
     }
     if has("go.mod") {
         checks.push("go test ./...".into());
@@ -98,6 +98,19 @@ fn interpreter(script: &str) -> String {
     words.join(" ")
 }
 
+/// In a workspace whose root is a package too, cargo tests that package alone, unless the workspace names other members.
+fn cargo_test(layout: &Layout, folder: &str) -> &'static str {
+    let text = layout.text(folder, "Cargo.toml").unwrap_or_default();
+    let has = |start: &str| {
+        text.lines()
+            .any(|line| line.trim_start().starts_with(start))
+    };
+    match has("[package]") && has("[workspace]") && !has("default-members") {
+        true => "cargo test --workspace",
+        false => "cargo test",
+    }
+}
+
 fn make_target(layout: &Layout, folder: &str) -> Option<&'static str> {
     let text = layout.text(folder, "Makefile")?;
     ["check", "test"]
@@ -147,6 +160,25 @@ mod tests {
             guessed(files, &[("package.json", tested), member]),
             ["npm test --silent"]
         );
+    }
+
+    #[test]
+    fn all_members_of_a_cargo_workspace_are_tested() {
+        for (manifest, check) in [
+            (
+                "[package]\nname = \"a\"\n\n[workspace]\nmembers = [\"b\"]\n",
+                "cargo test --workspace",
+            ),
+            ("[workspace]\nmembers = [\"b\"]\n", "cargo test"),
+            ("[package]\nname = \"a\"\n", "cargo test"),
+            (
+                "[workspace]\ndefault-members = [\"b\"]\n[package]\nname = \"a\"\n",
+                "cargo test",
+            ),
+        ] {
+            let texts = [("Cargo.toml", manifest)];
+            assert_eq!(guessed("Cargo.toml\nb/Cargo.toml", &texts), [check]);
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ const MAX_LISTING: usize = 8 * 1024 * 1024;
 const MAX_READ: usize = 60;
 /// Files whose text matters.
 const READ: [&str; 4] = ["package.json", "pyproject.toml", "Makefile", "test.sh"];
+/// The same at the root alone.
+const READ_AT_ROOT: &str = "Cargo.toml";
 
 /// What decides on a project's settings, besides its own files.
 pub(super) struct Operator<'a> {
@@ -118,8 +120,16 @@ async fn layout(workspace: &Workspace) -> Result<Layout, WorkspaceError> {
         )
         .await?;
     let mut layout = Layout::parse(&String::from_utf8_lossy(&listed.stdout));
+    let at_root = layout
+        .has("", READ_AT_ROOT)
+        .then(|| READ_AT_ROOT.to_owned());
     let paths = READ.iter().flat_map(|name| layout.paths(name));
-    for path in paths.take(MAX_READ).collect::<Vec<_>>() {
+    for path in at_root
+        .into_iter()
+        .chain(paths)
+        .take(MAX_READ)
+        .collect::<Vec<_>>()
+    {
         if let Some(bytes) = read(workspace, &path).await? {
             layout.add_text(path, String::from_utf8_lossy(&bytes).into_owned());
         }

@@ -129,6 +129,7 @@ impl SamplingHandler for SessionSampling {
         let request = ModelRequest {
             messages: &messages,
             tools: &[],
+            conversation: None,
         };
         let answer = tokio::select! {
             biased;

@@ -117,6 +117,7 @@ fn every_entry() -> Vec<Entry> {
                 diff_cut: true,
                 unchanged: false,
             },
+            stopped: Some("the budget ran out".into()),
         },
         Entry::ModelUse {
             text: "a server asked".into(),
@@ -167,7 +168,7 @@ fn every_variant_has_an_example_in_the_golden_file() {
     });
     assert_eq!(without_example(STOPS, &stops.collect::<Vec<_>>()), [""; 0]);
     let facts = entries.iter().filter_map(|entry| match entry {
-        Entry::Facts { facts } => Some(facts),
+        Entry::Facts { facts, .. } => Some(facts),
         _ => None,
     });
     let checks = facts.flat_map(|facts| facts.checks.iter().chain(&facts.setup_failures));

@@ -3,7 +3,7 @@
 use agentmine_domain::{Epoch, Step, StepKind, Usage};
 use agentmine_llm::{LlmError, Message};
 
-use super::world::{Run, calls, says};
+use super::world::{Run, bad, calls, says};
 use crate::journal::{Entry, decode_all};
 use crate::*;
 
@@ -172,6 +172,47 @@ async fn a_session_resumed_after_the_final_message_measures_without_a_model_call
         (outcome.last_message.as_str(), outcome.missing),
         ("done", None)
     );
+}
+
+/// Otherwise each session after an outage of the forge would pay for the same rounds.
+#[tokio::test]
+async fn a_result_that_could_not_be_reported_is_not_worked_on_again() {
+    let mut first = Run::of(vec![says("done"), says("fixed"), says("fixed again")]);
+    first.facts = vec![bad()];
+    let outcome = first.go().await.unwrap();
+    assert_eq!((outcome.rounds, outcome.missing.is_some()), (3, true));
+    let mut second = Run::of(vec![says("never sent")]);
+    second.facts = vec![bad()];
+    let again = second.resume(&first.journal.steps()).await.unwrap();
+    assert_eq!(again, outcome);
+    assert!(second.model.asked().is_empty());
+    // Killed during the second round, it has one more.
+    let steps: Vec<Step> = first.journal.steps().into_iter().take(7).collect();
+    let replies = ["fixed", "fixed again", "never sent"].map(says);
+    let mut second = Run::of(replies.into());
+    second.facts = vec![bad()];
+    let again = second.resume(&steps).await.unwrap();
+    assert_eq!((again.rounds, again.missing.is_some()), (3, true));
+}
+
+#[tokio::test]
+async fn work_that_was_stopped_with_a_result_stays_stopped() {
+    let mut first = Run::of(vec![calls(&["1"]), calls(&["2"])]);
+    first.budget.steps = 2;
+    let outcome = first.go().await.unwrap();
+    assert!(outcome.missing.is_some());
+    let second = Run::of(vec![says("never sent")]);
+    let again = second.resume(&first.journal.steps()).await.unwrap();
+    assert_eq!(again, outcome);
+    assert!(second.model.asked().is_empty());
+    // Without a result, whoever asks again wants it worked on.
+    let mut first = Run::of(vec![calls(&["1"]), calls(&["2"])]);
+    first.budget.steps = 2;
+    first.facts = vec![Facts::default()];
+    first.go().await.unwrap();
+    let second = Run::of(vec![says("done")]);
+    let again = second.resume(&first.journal.steps()).await.unwrap();
+    assert_eq!(again.missing, None);
 }
 
 #[tokio::test]

@@ -207,6 +207,29 @@ impl BareRepo {
         Ok(output.status.success() && output.stdout.is_empty())
     }
 
+    /// The newest commit of the branch `target` that is in the history of `head` and not in that of `base`: up to which
+    /// the branch was merged from `base` to `head`. To be called before [`Self::fetch`], which cuts histories off.
+    ///
+    /// # Errors
+    /// When upstream does not respond, or refuses.
+    pub async fn merged(
+        &self,
+        target: &str,
+        (base, head): (&str, &str),
+    ) -> Result<Option<String>, FactsError> {
+        let Some(target) = self.resolve(target).await? else {
+            return Ok(None);
+        };
+        self.fetch_history().await?;
+        let mut git = self.local();
+        git.args(["merge-base", id(&target)?, id(head)?]);
+        let output = git_process::run(git, LOCAL_TIMEOUT, MAX_LISTING).await?;
+        let newest = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        // Without a common commit it prints none.
+        let is_new = is_id(&newest) && matches!(self.is_ancestor(&newest, base).await, Ok(false));
+        Ok(is_new.then_some(newest))
+    }
+
     /// What changed from `base` to `head`, two commits fetched before. Renames are followed.
     ///
     /// # Errors

@@ -5,21 +5,21 @@
 //! The words are those of GitHub ("Linking a pull request to an issue", "Skipping workflow runs") and GitLab
 //! ("Default closing pattern", "Skip a pipeline").
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
 use super::fresh::Message;
 use crate::printable::printable;
 
 static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let verb =
-        r"(?:clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)";
+    let verb = r"(?P<verb>clos(?:e[sd]?|ing)|fix(?:e[sd]|ing)?|resolv(?:e[sd]?|ing)|implement(?:s|ed|ing)?)";
     // GitLab also takes a project of the same group without its path. A letter alone is a language: C#7.
     let number = r"(?:[\w.-]+(?:/[\w.-]+)+|[\w.-]{2,})?(?:#|gh-|gl-)\d+";
     let url = r"https?://[^\s/]+/\S+/(?:issues|work_items)/\d+";
     Regex::new(&format!(
-        r"(?i)\b{verb}:?\s+(?:issues?\s+)?(?:{number}|{url})"
+        r"(?i)\b{verb}:?\s+(?P<item>(?:issues?\s+)?(?:{number}|{url}))"
     ))
     .ok()
 });
@@ -29,6 +29,20 @@ static SKIPPING: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let trailer = r"^skip-checks:\s*true\s*$";
     Regex::new(&format!(r"(?im){bracketed}|{trailer}")).ok()
 });
+
+/// The same text without words that a forge would obey, for a message that is made of a person's: `Fix #1` becomes
+/// `Fix for #1`.
+#[must_use]
+pub fn not_obeyed(text: &str) -> String {
+    let closing = CLOSING.as_ref().map_or(Cow::Borrowed(text), |words| {
+        words.replace_all(text, "$verb for $item")
+    });
+    let skipping = SKIPPING.as_ref().map_or(closing.clone(), |words| {
+        let plain = |found: &Captures<'_>| found[0].replace(['[', ']', ':'], "");
+        words.replace_all(&closing, plain)
+    });
+    skipping.into_owned()
+}
 
 /// The first message with words that a forge would obey, as a sentence for the user of git.
 pub(super) fn found(messages: &[Message]) -> Option<String> {
@@ -79,7 +93,9 @@ mod tests {
             "Resolves https://gitlab.example/a/b/-/issues/8",
         ] {
             assert!(is_found(text), "{text}");
+            assert!(!is_found(&not_obeyed(text)), "{}", not_obeyed(text));
         }
+        assert_eq!(not_obeyed("Fix #123 on Windows"), "Fix for #123 on Windows");
     }
 
     #[test]
@@ -95,6 +111,7 @@ mod tests {
             "Greet\n\nSkip-Checks:true\n",
         ] {
             assert!(is_found(text), "{text}");
+            assert!(!is_found(&not_obeyed(text)), "{}", not_obeyed(text));
         }
     }
 
@@ -113,6 +130,7 @@ mod tests {
             "Resolve conflicts in a#b",
         ] {
             assert!(!is_found(text), "{text}");
+            assert_eq!(not_obeyed(text), text);
         }
     }
 }

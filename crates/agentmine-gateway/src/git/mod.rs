@@ -34,6 +34,7 @@ mod respond;
 mod secrets;
 mod spool;
 
+pub use message::not_obeyed;
 pub use secrets::without_secrets;
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::args::Options;
 use crate::disk::Disk;
 use crate::environment;
 use crate::process::OwnChildren;
+use crate::restore;
 
 const ROOM: u64 = 1 << 20;
 
@@ -601,4 +602,152 @@ async fn until_gone(pid: i32) {
     while is_there() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+impl Bench {
+    /// With a branch of three commits, of which the first conflicts with `main`.
+    fn conflicting() -> Self {
+        let bench = Self::new();
+        bench.shell(
+            "git remote add origin ../other && git checkout -qb work \
+             && echo ours > kept && git commit -qam one && echo b > b && git add b && git commit -qm two \
+             && echo c > c && git add c && git commit -qm three && git push -q origin work \
+             && git checkout -q main && echo theirs > kept && echo new > theirs && git add . && git commit -qm main2 \
+             && git push -q origin main && git fetch -q origin && git checkout -q work",
+        );
+        bench
+    }
+
+    /// The next sandbox, after these snapshots of this one.
+    async fn next(&self, bundles: &[Vec<u8>], commit: &str) -> Self {
+        let bench = Self::new();
+        let remote = self.state.root.join("other");
+        bench.shell(&format!(
+            "rm -rf ../project/* ../project/.git* && git clone -q -b work {} . \
+             && git config user.name a && git config user.email a@b",
+            remote.display()
+        ));
+        let git = Git::open(&bench.state.git_place()).await.unwrap();
+        for bundle in bundles {
+            restore::apply(&git, bundle).await.unwrap();
+        }
+        restore::restore(&git, commit).await.unwrap();
+        bench
+    }
+
+    /// Takes a snapshot now, and another one after a change of a file, and continues in the next sandbox.
+    async fn taken_over(&mut self) -> Self {
+        let first = self.take().await;
+        self.last = Some(first.commit);
+        self.write("note", "a note");
+        let second = self.take().await;
+        let bundles = [first.bundle, second.bundle].map(Option::unwrap);
+        self.last = Some(second.commit.clone());
+        let again = self.take().await;
+        assert!(again.bundle.is_none(), "nothing has changed");
+        let next = self.next(&bundles, &second.commit).await;
+        assert_eq!(next.shell("cat note"), "a note");
+        next
+    }
+}
+
+#[tokio::test]
+async fn a_rebase_is_continued_in_the_next_sandbox() {
+    let mut bench = Bench::conflicting();
+    bench.shell("git rebase -q origin/main 2>/dev/null || true");
+    let next = bench.taken_over().await;
+    assert_eq!(next.shell("git diff --name-only --diff-filter=U"), "kept");
+    next.shell("echo both > kept && git add kept && GIT_EDITOR=true git rebase --continue");
+    let log = next.shell("git log --format=%s --reverse");
+    assert_eq!(log, "base\nmain2\none\ntwo\nthree");
+    assert_eq!(next.shell("cat kept b c theirs"), "both\nb\nc\nnew");
+    assert_eq!(next.shell("git symbolic-ref HEAD"), "refs/heads/work");
+}
+
+#[tokio::test]
+async fn a_merge_has_both_parents_in_the_next_sandbox() {
+    let mut bench = Bench::conflicting();
+    bench.shell("git merge -q origin/main 2>/dev/null || true");
+    let next = bench.taken_over().await;
+    assert_eq!(next.shell("git diff --name-only --diff-filter=U"), "kept");
+    next.shell("echo both > kept && git add kept && git commit -q --no-edit");
+    let parents = "git rev-parse HEAD^1 HEAD^2 origin/work origin/main";
+    let parents = next.shell(parents);
+    let parents: Vec<&str> = parents.lines().collect();
+    assert_eq!(parents[..2], parents[2..]);
+    // The file of the other side is in the commit, and the scratch file is not.
+    assert_eq!(next.shell("git show HEAD:theirs"), "new");
+    assert_eq!(next.shell("git status --short"), "?? note");
+}
+
+#[tokio::test]
+async fn a_conflict_that_is_solved_in_part_stays_so() {
+    let mut bench = Bench::conflicting();
+    bench.shell("git cherry-pick origin/main 2>/dev/null || true");
+    let first = bench.take().await;
+    bench.last = Some(first.commit);
+    bench.shell("echo both > kept && git add kept");
+    let bundles = [first.bundle.unwrap()];
+    let unsolved = bench.next(&bundles, bench.last.as_deref().unwrap()).await;
+    assert_eq!(
+        unsolved.shell("git diff --name-only --diff-filter=U"),
+        "kept"
+    );
+    let second = bench.take().await;
+    let [first] = bundles;
+    let bundles = [first, second.bundle.unwrap()];
+    let solved = bench.next(&bundles, &second.commit).await;
+    assert_eq!(solved.shell("git diff --name-only --diff-filter=U"), "");
+    solved.shell(
+        "git cherry-pick --continue --no-edit || GIT_EDITOR=true git cherry-pick --continue",
+    );
+    assert_eq!(
+        solved.shell("git log -1 --format=%s && cat kept"),
+        "main2\nboth"
+    );
+}
+
+#[tokio::test]
+async fn stashes_and_branches_that_are_not_pushed_are_there_in_the_next_sandbox() {
+    let mut bench = Bench::conflicting();
+    bench.shell(
+        "echo first > first && git stash -qu && echo second > second && echo changed > b && git stash -qu \
+         && git checkout -qb own && echo own > own && git add own && git commit -qm own && git checkout -q work",
+    );
+    let next = bench.taken_over().await;
+    next.shell("git stash pop -q && git stash pop -q");
+    assert_eq!(next.shell("cat first second b"), "first\nsecond\nchanged");
+    assert_eq!(next.shell("git show own:own"), "own");
+    assert_eq!(
+        next.shell("git branch --format='%(refname:short)'"),
+        "own\nwork"
+    );
+    // Without any of it, a snapshot has no state.
+    bench.shell("git stash clear && git branch -q -D own");
+    let taken = bench.take().await;
+    let message = bench.shell(&format!("git log -1 --format=%B {}", taken.commit));
+    assert!(!message.contains("state "), "{message}");
+}
+
+/// A sandbox writes what it likes into a snapshot.
+#[tokio::test]
+async fn the_state_of_a_snapshot_writes_nowhere_else() {
+    let bench = Bench::conflicting();
+    let git = Git::open(&bench.state.git_place()).await.unwrap();
+    let tree = bench.shell("git hash-object -w -t tree /dev/null");
+    let head = bench.shell("git rev-parse HEAD");
+    let state = format!(
+        r#"{{"files":{{"../escaped":"x","rebase-merge/../config":"x","hooks/pre-commit":"x","config":"x","/tmp/x":"x"}},"refs":{{"refs/remotes/origin/x":"{head}","refs/heads/../x":"{head}","HEAD":"{head}"}},"staged":[],"unmerged":[]}}"#
+    );
+    let who = "a <a@b> 0 +0000";
+    let commit = format!("tree {tree}\nauthor {who}\ncommitter {who}\n\n{state}\n");
+    let args = ["hash-object", "-w", "-t", "commit", "--stdin"];
+    let commit = git.fed(args, commit.as_bytes()).await.unwrap();
+    let before = bench.shell("cat .git/config && git for-each-ref && cat .git/HEAD");
+    crate::git_state::restore(&git, &commit).await.unwrap();
+    assert_eq!(
+        bench.shell("cat .git/config && git for-each-ref && cat .git/HEAD"),
+        before
+    );
+    assert!(!bench.path("escaped").exists() && !bench.path(".git/hooks/pre-commit").exists());
 }

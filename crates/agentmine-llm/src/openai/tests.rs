@@ -205,6 +205,7 @@ async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
     let request = ModelRequest {
         messages: &messages,
         tools: &[],
+        conversation: None,
     };
     model.reply(request, None).await
 }
@@ -219,6 +220,7 @@ async fn a_streamed_reply_is_read_and_shown_as_it_arrives() {
     let request = ModelRequest {
         messages: &messages,
         tools: &[],
+        conversation: None,
     };
     let (reply, usage) = server.model().reply(request, Some(&send)).await.unwrap();
     assert_eq!((&*reply.text, reply.stop), ("Hello 👋", Stop::EndTurn));
@@ -495,6 +497,7 @@ async fn dropping_the_call_closes_the_connection() {
         let request = ModelRequest {
             messages: &[],
             tools: &[],
+            conversation: None,
         };
         model.reply(request, Some(&send)).await
     });
@@ -609,6 +612,7 @@ async fn notice(act: Act) -> String {
         let request = ModelRequest {
             messages: &[],
             tools: &[],
+            conversation: None,
         };
         model.reply(request, Some(&send)).await
     });
@@ -658,6 +662,7 @@ async fn a_server_that_loads_is_waited_for_and_the_waiting_is_shown() {
     let request = ModelRequest {
         messages: &[],
         tools: &[],
+        conversation: None,
     };
     let (reply, _) = model.reply(request, Some(&send)).await.unwrap();
     assert_eq!(reply.text, "Hello 👋");
@@ -729,6 +734,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
     let request = ModelRequest {
         messages: &[],
         tools: &[],
+        conversation: None,
     };
     let reply = impatient(&config).reply(request, Some(&send)).await;
     let error = reply.unwrap_err();

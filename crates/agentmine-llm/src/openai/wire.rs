@@ -294,6 +294,7 @@ mod tests {
         let request = ModelRequest {
             messages: &messages,
             tools: &tools,
+            conversation: None,
         };
         let bytes = body(&settings(), &request).unwrap();
         let pretty =
@@ -419,6 +420,7 @@ mod tests {
         let request = ModelRequest {
             messages: &messages,
             tools: &[],
+            conversation: None,
         };
         let text = String::from_utf8(body(&settings, &request).unwrap()).unwrap();
         insta::assert_snapshot!(text, @r#"{"model":"gpt-5","stream":false,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
@@ -431,6 +433,7 @@ mod tests {
             let request = ModelRequest {
                 messages: &messages[..count],
                 tools: &tools,
+                conversation: None,
             };
             body(&settings(), &request).unwrap()
         };

@@ -239,12 +239,15 @@ impl Client {
 
     /// A GET, conditional if a former reply is kept.
     pub(crate) async fn get(&self, url: Url) -> Result<Reply, TrackerError> {
-        self.get_within(url, &self.attempts()).await
+        self.get_within(Call::get(url), &self.attempts()).await
     }
 
-    async fn get_within(&self, url: Url, attempts: &Attempts) -> Result<Reply, TrackerError> {
-        let known = self.cache.get(&url);
-        let mut call = Call::get(url);
+    async fn get_within(
+        &self,
+        mut call: Call<'_>,
+        attempts: &Attempts,
+    ) -> Result<Reply, TrackerError> {
+        let known = self.cache.get(&call.url);
         call.etag = known.as_ref().map(|kept| kept.etag().to_owned());
         let reply = self.send_within(&call, attempts).await?;
         match (reply.status, known) {
@@ -300,7 +303,7 @@ impl Client {
         what: &str,
         mut take: impl FnMut(&Reply) -> Result<(), TrackerError>,
     ) -> Result<(), TrackerError> {
-        let mut pages = Order::new(first, what);
+        let mut pages = Order::new(self, first, what);
         while let Some(reply) = pages.read(self, &self.attempts()).await? {
             take(&reply)?;
         }
@@ -325,11 +328,11 @@ impl Client {
         what: &str,
         mut take: impl FnMut(&Reply) -> Result<ControlFlow<()>, TrackerError>,
     ) -> Result<Extent, TrackerError> {
-        let mut order = Order::new(first, what);
+        let mut order = Order::new(self, first, what);
         order.most = MOST_PAGES;
         let mut numbered = 0;
-        while let Some(url) = order.next(self)? {
-            if url.query_pairs().any(|(key, _)| key == "page") {
+        while let Some(call) = order.next(self)? {
+            if call.url.query_pairs().any(|(key, _)| key == "page") {
                 numbered += 1;
             }
             if numbered >= MOST_NUMBERED {
@@ -339,7 +342,7 @@ impl Client {
                 );
                 return Ok(Extent::Part);
             }
-            let reply = self.send(&Call::get(url)).await?.ok(what)?;
+            let reply = self.send(&call).await?.ok(what)?;
             if take(&reply)?.is_break() {
                 return Ok(Extent::Part);
             }
@@ -356,13 +359,13 @@ impl Client {
         list: KeptList<'_>,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<Listed<T>, TrackerError> {
-        let mut order = Order::new(list.first.clone(), list.what);
+        let mut order = Order::of_kept(self, &list);
         let mut read = Listed {
             pages: Vec::new(),
             since: Since::Same,
         };
-        while let Some(url) = order.next(self)? {
-            let (page, since) = self.kept_page(kept, url, &list, &items).await?;
+        while let Some(call) = order.next(self)? {
+            let (page, since) = self.kept_page(kept, call, &list, &items).await?;
             read.since = match (read.since, since) {
                 (Since::Same, Since::New) if !read.pages.is_empty() => Since::Changed,
                 (Since::Same, since) => since,
@@ -381,7 +384,8 @@ impl Client {
         list: KeptList<'_>,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<(Arc<[T]>, Since), TrackerError> {
-        let first = list.first.clone();
+        let first = Order::of_kept(self, &list).next(self)?;
+        let first = first.unwrap_or_else(|| Call::get(list.first.clone()));
         let (page, since) = self.kept_page(kept, first, &list, &items).await?;
         Ok((page.items, since))
     }
@@ -389,19 +393,15 @@ impl Client {
     async fn kept_page<T>(
         &self,
         kept: &Lists<T>,
-        url: Url,
+        mut call: Call<'_>,
         list: &KeptList<'_>,
         items: &impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<(Page<T>, Since), TrackerError> {
-        let known = kept.get(&url, list.of);
+        let known = kept.get(&call.url, list.of);
         let since = match &known {
             Some(_) => Since::Changed,
             None => Since::New,
         };
-        let mut call = Call::get(url);
-        if let Some(path) = &list.within {
-            call = call.within(path.clone());
-        }
         call.etag = known.as_ref().map(|page| page.etag.clone());
         let reply = self.send(&call).await?;
         let next = next_of(self, &reply)?;
@@ -430,7 +430,7 @@ impl Client {
         what: &str,
         attempts: &Attempts,
     ) -> Result<Vec<T>, TrackerError> {
-        let mut pages = Order::new(first, what);
+        let mut pages = Order::new(self, first, what);
         let mut all = Vec::new();
         while let Some(reply) = pages.read(self, attempts).await? {
             all.extend(reply.json::<Vec<T>>()?);
@@ -464,8 +464,13 @@ impl Client {
 }
 
 /// Pages that name their successor in a `Link` header.
+///
+/// GitHub names it by the repository's id (`repositories/ID/...`), which says nothing about the owner whose token it
+/// needs, or what for; so all pages are asked for as the first one is.
 struct Order<'a> {
     what: &'a str,
+    /// See [`Call::within`].
+    within: String,
     /// Pages that are read at most.
     most: usize,
     next: Option<Url>,
@@ -473,17 +478,29 @@ struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    fn new(first: Url, what: &'a str) -> Self {
+    fn new(client: &Client, first: Url, what: &'a str) -> Self {
         Self {
             what,
+            within: client.transport.path_below_base(&first).to_owned(),
             most: MAX_PAGES,
             next: Some(first),
             seen: HashSet::new(),
         }
     }
 
-    /// The address of the page that is to be read.
-    fn next(&mut self, client: &Client) -> Result<Option<Url>, TrackerError> {
+    fn of_kept(client: &Client, list: &KeptList<'a>) -> Self {
+        let order = Self::new(client, list.first.clone(), list.what);
+        match &list.within {
+            Some(within) => Self {
+                within: within.clone(),
+                ..order
+            },
+            None => order,
+        }
+    }
+
+    /// The call for the page that is to be read.
+    fn next(&mut self, client: &Client) -> Result<Option<Call<'static>>, TrackerError> {
         let Some(url) = self.next.take() else {
             return Ok(None);
         };
@@ -491,7 +508,7 @@ impl<'a> Order<'a> {
             let detail = format!("{}: its pages have no end", self.what);
             return Err(client.transport.unavailable(detail));
         }
-        Ok(Some(url))
+        Ok(Some(Call::get(url).within(self.within.clone())))
     }
 
     /// Continues with a page.
@@ -507,10 +524,10 @@ impl<'a> Order<'a> {
         client: &Client,
         attempts: &Attempts,
     ) -> Result<Option<Reply>, TrackerError> {
-        let Some(url) = self.next(client)? else {
+        let Some(call) = self.next(client)? else {
             return Ok(None);
         };
-        let reply = client.get_within(url, attempts).await?.ok(self.what)?;
+        let reply = client.get_within(call, attempts).await?.ok(self.what)?;
         let next = next_of(client, &reply)?;
         self.go_on(client, next)?;
         Ok(Some(reply))

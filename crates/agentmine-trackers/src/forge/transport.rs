@@ -299,8 +299,14 @@ impl Transport {
     fn path_of<'c>(&self, call: &'c Call<'_>) -> &'c str {
         let path = match &call.within {
             Some(path) => Some(path.as_str()),
-            None => call.url.path().strip_prefix(self.base.path()),
+            None => return self.path_below_base(&call.url),
         };
+        path.unwrap_or_default()
+    }
+
+    /// The path of an address from the base of the API on; nothing if it is elsewhere.
+    pub(super) fn path_below_base<'u>(&self, url: &'u Url) -> &'u str {
+        let path = url.path().strip_prefix(self.base.path());
         path.unwrap_or_default()
     }
 

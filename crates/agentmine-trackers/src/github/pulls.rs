@@ -90,6 +90,7 @@ impl Api {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<(), TrackerError> {
+        let item = &self.current(item).await?;
         let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
         let body = text(new);
         let call = Call::write(Method::PATCH, url, permit).json(&body);
