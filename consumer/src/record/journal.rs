@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::journal::Entry;
-use agentmine_domain::{Lease, Seq};
+use agentmine_domain::{Lease, Seq, Usage};
 use agentmine_store::{NewStep, Store};
 use tokio::sync::Mutex;
 
@@ -53,14 +53,30 @@ impl SessionJournal {
         Seq(self.newest().await.0 + 1)
     }
 
-    /// Redacts and appends an entry. A phase is also stored in the task's row.
-    pub(crate) async fn append(&self, entry: Entry, took: Duration) -> Result<(), SessionError> {
+    /// Redacts and appends an entry. A phase is also stored in the task's row, and a usage in the session's: that of
+    /// the session so far, with the name of its model.
+    pub(crate) async fn append(
+        &self,
+        entry: Entry,
+        took: Duration,
+        used: Option<(&str, Usage)>,
+    ) -> Result<(), SessionError> {
         let redactor = &self.redactor;
         let entry = entry.redacted(&|text| redactor.redact(text));
         let step = NewStep::new(entry.kind(), entry.encode()?, millis(took));
         let seq = self
             .heartbeat
-            .patiently(|| self.store.append_step(&self.lease, &step))
+            .patiently(|| async {
+                let (store, lease) = (&self.store, &self.lease);
+                match &used {
+                    Some((model, usage)) => {
+                        store
+                            .append_step_with_usage(lease, &step, model, usage)
+                            .await
+                    }
+                    None => store.append_step(lease, &step).await,
+                }
+            })
             .await?;
         *self.newest.lock().await = seq;
         if let Entry::Phase { phase } = entry {

@@ -18,7 +18,15 @@ pub(crate) struct UsageMeter {
     model: String,
     /// The usage of the task's earlier sessions.
     earlier: Usage,
-    own: Mutex<Usage>,
+    own: Mutex<Own>,
+}
+
+/// The usage of the session.
+#[derive(Clone, Copy)]
+struct Own {
+    usage: Usage,
+    /// Whether the session's row does not have all of it.
+    is_ahead: bool,
 }
 
 impl UsageMeter {
@@ -36,30 +44,53 @@ impl UsageMeter {
             heartbeat,
             model,
             earlier,
-            own: Mutex::new(own),
+            own: Mutex::new(Own {
+                usage: own,
+                is_ahead: false,
+            }),
         }
     }
 
     /// The usage of the task so far.
     pub(crate) async fn total(&self) -> Usage {
         let mut total = self.earlier;
-        total += *self.own.lock().await;
+        total += self.own.lock().await.usage;
         total
     }
 
-    /// Adds the usage of an entry to the session's row.
-    pub(crate) async fn count(&self, used: Usage) -> Result<(), SessionError> {
-        if used == Usage::default() {
+    /// Records an entry with its usage: `append` gets the model and the session's usage, if that is to be written now.
+    /// Calls of tools are written with the next entry of another kind.
+    ///
+    /// # Errors
+    /// Those of `append`. Then nothing is added.
+    pub(crate) async fn record(
+        &self,
+        (used, is_call): (Usage, bool),
+        append: impl AsyncFnOnce(Option<(&str, Usage)>) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let mut own = self.own.lock().await;
+        let mut next = *own;
+        next.usage += used;
+        next.is_ahead |= used != Usage::default();
+        let written = (next.is_ahead && !is_call).then_some((self.model.as_str(), next.usage));
+        next.is_ahead &= is_call;
+        append(written).await?;
+        metrics::counter!("agentmine_cost_microdollars_total").increment(used.cost_micros);
+        *own = next;
+        Ok(())
+    }
+
+    /// Writes what is not in the session's row yet.
+    pub(crate) async fn write(&self) -> Result<(), SessionError> {
+        let mut own = self.own.lock().await;
+        if !own.is_ahead {
             return Ok(());
         }
-        metrics::counter!("agentmine_cost_microdollars_total").increment(used.cost_micros);
-        let own = {
-            let mut own = self.own.lock().await;
-            *own += used;
-            *own
-        };
+        let usage = own.usage;
         self.heartbeat
-            .patiently(|| self.store.record_usage(&self.lease, &self.model, &own))
-            .await
+            .patiently(|| self.store.record_usage(&self.lease, &self.model, &usage))
+            .await?;
+        own.is_ahead = false;
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentmine_agent::Journal;
 use agentmine_agent::journal::Entry;
-use agentmine_domain::Usage;
+use agentmine_domain::{StepKind, Usage};
 use async_trait::async_trait;
 
 use super::journal::SessionJournal;
@@ -33,8 +33,10 @@ impl Recorder {
 impl Journal<SessionError> for Recorder {
     async fn record(&self, entry: Entry, duration: Duration) -> Result<(), SessionError> {
         let (used, progress) = (entry.usage(), LiveView::of(&entry, duration));
-        self.journal.append(entry, duration).await?;
-        self.meter.count(used).await?;
+        let is_call = entry.kind() == StepKind::ToolResult;
+        let append =
+            async |used: Option<(&str, Usage)>| self.journal.append(entry, duration, used).await;
+        self.meter.record((used, is_call), append).await?;
         self.live.show_some(progress);
         Ok(())
     }

@@ -135,7 +135,8 @@ impl Work<'_> {
         servers.shutdown().await;
         let notes = async {
             servers.record_notices(ctx).await?;
-            sampling.record_usage().await
+            sampling.record_usage().await?;
+            self.recorder.meter.write().await
         };
         if tokio::time::timeout(LAST_NOTES, notes).await.is_err() {
             tracing::warn!(

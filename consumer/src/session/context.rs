@@ -157,7 +157,7 @@ impl SessionContext {
     /// Records an entry without a duration.
     pub(crate) async fn record(&self, entry: Entry) -> Result<(), SessionError> {
         let progress = LiveView::of(&entry, Duration::ZERO);
-        self.journal.append(entry, Duration::ZERO).await?;
+        self.journal.append(entry, Duration::ZERO, None).await?;
         self.live.show_some(progress);
         Ok(())
     }

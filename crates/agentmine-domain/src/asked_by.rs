@@ -10,7 +10,7 @@ pub const COMMAND_TRIGGER: &str = "command-";
 pub enum AskedBy {
     /// The request label on its item.
     Label,
-    /// A round, or `/agentmine retry`: its item need not have any label of ours before work on it begins.
+    /// A round, or `/agentmine retry`: its item need not have any label of AgentMine before work on it begins.
     Other,
 }
 

@@ -141,6 +141,15 @@ pub trait JournalStore: Send + Sync + 'static {
     /// number is returned.
     async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError>;
 
+    /// The same, and [`JournalStore::record_usage`] with it.
+    async fn append_step_with_usage(
+        &self,
+        lease: &Lease,
+        step: &NewStep,
+        model: &str,
+        usage: &Usage,
+    ) -> Result<Seq, StoreError>;
+
     /// Records what the session has used so far, and which model it uses.
     async fn record_usage(
         &self,

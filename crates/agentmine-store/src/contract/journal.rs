@@ -73,6 +73,19 @@ async fn phases_and_usage_are_recorded(world: World) {
         (usage, Some("gpt"))
     );
     assert_eq!(session.task_number, TaskNumber(1));
+    // With a step, and once with that step: what is repeated after a lost answer is as it was.
+    let more = Usage {
+        model_calls: 2,
+        ..usage
+    };
+    let step = note("a reply");
+    for model in ["other", "repeated"] {
+        let appended = store.append_step_with_usage(&lease, &step, model, &more);
+        assert_eq!(appended.await.unwrap(), Seq(1));
+        let session = store.session(lease.session).await.unwrap().unwrap();
+        assert_eq!(session.usage, more);
+    }
+    assert_eq!(store.steps(lease.task).await.unwrap().len(), 1);
 }
 
 async fn a_step_appended_again_is_recorded_once(world: World) {

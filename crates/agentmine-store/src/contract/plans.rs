@@ -42,6 +42,10 @@ async fn life_of_a_task(world: &World) {
     let step = note("a step");
     let seq = store.append_step(&lease, &step).await.unwrap();
     assert_eq!(store.append_step(&lease, &step).await.unwrap(), seq);
+    let used = Usage::default();
+    let reply = note("a reply");
+    let with_usage = store.append_step_with_usage(&lease, &reply, "m", &used);
+    with_usage.await.unwrap();
     let checkpoint = Checkpoint {
         seq,
         commit: "commit".into(),

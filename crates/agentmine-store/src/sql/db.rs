@@ -47,6 +47,8 @@ pub(crate) trait Dialect: Database {
     /// Appends a step of the lease $1 to $3 with token $4, kind $5, payload $6 and milliseconds $7. Returns its number; no row if
     /// the task is not held, or a step of this token is recorded.
     const APPEND_STEP: &'static str;
+    /// The same, and in the row of session $8 its model $9 and its usage $10 to $15. Without it, that is a statement of its own.
+    const APPEND_STEP_WITH_USAGE: Option<&'static str> = None;
 
     /// Executes a statement; returns the number of rows it changed.
     fn execute(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use agentmine_domain::{Lease, Seq, Session, Step, TaskId, Usage};
 use async_trait::async_trait;
 
-use super::arg::args;
+use super::arg::{Arg, args};
 use super::db::Dialect;
 use super::failure::Failure;
 use super::row::{CheckpointRow, StepRow};
@@ -27,24 +27,10 @@ impl<D: Dialect> SqlStore<D> {
         &self,
         lease: &Lease,
         step: &NewStep,
-        payload: &str,
+        (statement, args): (&'static str, &[Arg<'_>]),
     ) -> Result<Seq, Failure> {
         let mut db = self.connection().await?;
-        let appended = db
-            .scalar::<i64>(
-                D::APPEND_STEP,
-                args![
-                    lease.task,
-                    lease.epoch,
-                    lease.nonce,
-                    step.token.0,
-                    step.kind.as_str(),
-                    payload,
-                    step.duration_ms,
-                ],
-            )
-            .await;
-        match appended {
+        match db.scalar::<i64>(statement, args).await {
             Ok(Some(seq)) => {
                 self.keep(db);
                 return Ok(Seq(seq));
@@ -63,8 +49,63 @@ impl<D: Dialect> SqlStore<D> {
 impl<D: Dialect> JournalStore for SqlStore<D> {
     async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError> {
         let payload = step.payload.to_string();
-        self.run("append_step", || self.append_once(lease, step, &payload))
-            .await
+        let args = args![
+            lease.task,
+            lease.epoch,
+            lease.nonce,
+            step.token.0,
+            step.kind.as_str(),
+            &*payload,
+            step.duration_ms,
+        ];
+        self.run("append_step", || {
+            self.append_once(lease, step, (D::APPEND_STEP, args))
+        })
+        .await
+    }
+
+    async fn append_step_with_usage(
+        &self,
+        lease: &Lease,
+        step: &NewStep,
+        model: &str,
+        usage: &Usage,
+    ) -> Result<Seq, StoreError> {
+        let Some(statement) = D::APPEND_STEP_WITH_USAGE else {
+            let seq = self.append_step(lease, step).await?;
+            self.record_usage(lease, model, usage).await?;
+            return Ok(seq);
+        };
+        let Usage {
+            model_calls,
+            tool_calls,
+            input_tokens,
+            cached_tokens,
+            output_tokens,
+            cost_micros,
+        } = *usage;
+        let payload = step.payload.to_string();
+        let args = args![
+            lease.task,
+            lease.epoch,
+            lease.nonce,
+            step.token.0,
+            step.kind.as_str(),
+            &*payload,
+            step.duration_ms,
+            lease.session,
+            model,
+            model_calls,
+            tool_calls,
+            input_tokens,
+            cached_tokens,
+            output_tokens,
+            cost_micros,
+        ];
+        self.run("append_step", || {
+            self.append_once(lease, step, (statement, args))
+        })
+        .await
     }
 
     async fn record_usage(

@@ -143,8 +143,9 @@ async fn write_steps(store: Arc<dyn Store>, lease: Lease, steps: u32) -> anyhow:
             },
         };
         let began = Instant::now();
-        store.append_step(&lease, &step(&reply)?).await?;
-        store.record_usage(&lease, "bench", &usage).await?;
+        store
+            .append_step_with_usage(&lease, &step(&reply)?, "bench", &usage)
+            .await?;
         store.append_step(&lease, &step(&result)?).await?;
         samples.push(began.elapsed());
     }

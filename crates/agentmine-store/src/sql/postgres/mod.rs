@@ -47,6 +47,19 @@ impl Dialect for Postgres {
                  RETURNING id, last_seq)
              INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
              SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq";
+    const APPEND_STEP_WITH_USAGE: Option<&'static str> = Some(
+        "WITH held AS (
+                 UPDATE tasks SET last_seq = last_seq + 1
+                 WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
+                 RETURNING id, last_seq),
+             used AS (
+                 UPDATE sessions SET model = $9, model_calls = $10, tool_calls = $11,
+                     input_tokens = $12, cached_tokens = $13, output_tokens = $14, cost_micros = $15
+                 FROM held WHERE sessions.task = held.id AND sessions.epoch = $2 AND sessions.id = $8
+                   AND sessions.ended_at IS NULL)
+             INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
+             SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq",
+    );
 
     statements!(|id| id);
 
