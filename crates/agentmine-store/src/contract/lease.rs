@@ -30,7 +30,8 @@ async fn every_write_is_fenced(world: &World, late: &Lease) {
     assert!(is_fenced(store.append_step(late, &note("late")).await));
     let usage = Usage::default();
     assert!(is_fenced(store.record_usage(late, "m", &usage).await));
-    let appended = store.append_step_with_usage(late, &note("late"), "m", &usage);
+    let reply = note("late");
+    let appended = store.append_step_with_usage(late, &reply, "m", &usage);
     assert!(is_fenced(appended.await));
     let checkpoint = Checkpoint {
         seq: Seq(1),
