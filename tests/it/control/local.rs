@@ -20,16 +20,6 @@ async fn model() -> ScriptedModel {
 }
 
 impl World {
-    /// The names of the jails in its home folder.
-    fn sandboxes(&self) -> Vec<String> {
-        let folder = self.home.path().join(".local/state/agentmine/sandboxes");
-        let entries = std::fs::read_dir(folder).unwrap();
-        let names = entries.map(|it| it.unwrap().file_name().into_string().unwrap());
-        names
-            .filter(|it| it.starts_with("coding-agent-exec-"))
-            .collect()
-    }
-
     /// Starts a command; its output is read at its end.
     fn started(&self, args: &[&str]) -> std::process::Child {
         let mut command = Command::new(binary("agentmine"));
@@ -174,27 +164,6 @@ async fn a_task_that_is_stopped_while_it_runs_here_is_cancelled() {
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("Stopped: task #1"), "{shown}");
     assert_eq!(world.json(&["task", "show", "1"])["status"], "cancelled");
-}
-
-/// Nothing has to wait until the killed one's lease runs out.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_command_is_repeated_at_once_and_leaves_no_sandbox() {
-    let world = World::new();
-    let model = model().await;
-    world.shown(&["task", "add", "Change a.txt"], 0);
-    model.hold_at(1);
-    let url = model.base_url();
-    let local = ["worker", "run", "1", "--local", "--base-url", &url];
-    let mut killed = world.started(&local);
-    model.wait_for_held(1).await;
-    killed.kill().unwrap();
-    killed.wait().unwrap();
-    assert_eq!(world.sandboxes().len(), 1);
-    model.release();
-    let (code, shown) = output(world.started(&local)).await;
-    assert_eq!(code, Some(0), "{shown}");
-    assert_eq!(world.json(&["task", "show", "1"])["status"], "done");
-    assert_eq!(world.sandboxes(), [""; 0], "{shown}");
 }
 
 #[test]
