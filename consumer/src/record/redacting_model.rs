@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agentmine_domain::Usage;
 use agentmine_llm::{ConversationId, Delta, LlmError, Message, Model, ModelReply, ModelRequest};
+use agentmine_runtime::redact;
 use async_trait::async_trait;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::record::redact::Redactor;
-use agentmine_runtime::redact;
 
 /// A model behind a redactor.
 pub(crate) struct RedactingModel {
@@ -49,8 +49,8 @@ impl RedactingModel {
         let generation = redact::generation();
         let is_known = request.conversation.is_some()
             && searched.conversation == request.conversation
-            && searched.generation == generation;
-        let is_known = is_known && searched.messages <= messages.len();
+            && searched.generation == generation
+            && searched.messages <= messages.len();
         let known = if is_known { searched.messages } else { 0 };
         if !messages.iter().skip(known).any(found) {
             if request.conversation.is_some() {

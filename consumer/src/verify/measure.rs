@@ -8,8 +8,8 @@ use agentmine_agent::{Facts, Gather, Solution, missing};
 use agentmine_gateway::facts::BareRepo;
 use async_trait::async_trait;
 
+use super::changes::changes;
 use super::checks::CheckRunner;
-use super::looked::look;
 use super::publish::{Published, publish};
 use super::web::{refused_pushes, web};
 use crate::error::{Interrupt, SessionError};
@@ -160,15 +160,15 @@ impl Measurer<'_> {
         facts.head = Some(head.clone());
         facts.checks_from = self.prepared.project.checks_from.clone();
         // They use nothing of each other: what is read on the worker does not wait until the checks' sandbox is ready.
-        let looking = async {
-            let looked = look(&bare, (&base, &head), self.merges()).await;
-            looked.map_err(SessionError::from)
+        let changes = async {
+            let changes = changes(&bare, (&base, &head), self.merges()).await;
+            changes.map_err(SessionError::from)
         };
-        let (looked, checked) = tokio::try_join!(looking, self.checks.check(&head))?;
-        facts.placeholders = looked.placeholders;
-        facts.files = looked.files;
-        facts.diff_cut = looked.cut;
-        facts.protected = looked.sensitive;
+        let (changes, checked) = tokio::try_join!(changes, self.checks.check(&head))?;
+        facts.placeholders = changes.placeholders;
+        facts.files = changes.files;
+        facts.diff_cut = changes.cut;
+        facts.protected = changes.sensitive;
         facts.checks = checked.checks;
         facts.setup_failures = checked.setup_failures;
         facts.add_web(checked.web);

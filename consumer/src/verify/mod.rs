@@ -1,8 +1,8 @@
 //! Verifies the result by measuring it.
 
 mod attributes;
+mod changes;
 pub(crate) mod checks;
-mod looked;
 pub(crate) mod measure;
 mod publish;
 mod sensitive;

@@ -85,6 +85,7 @@ pub(super) async fn publish(
 /// after nearly every agent that pushed. To read a large file takes minutes, even if it consists of holes, so they are
 /// found by their size. Git before 2.25 reads no list of paths; there they are not excluded.
 fn script(title: &str, limit: u64) -> String {
+    // The gateway refuses a push with a message that a forge obeys, and a title may say "Fix #1".
     let message = not_obeyed(&line(title, 72)).replace('\'', "");
     format!(
         r#"unfinished() {{

@@ -108,7 +108,7 @@ fn mark_folders(folder: &Path, depth: usize, seen: &mut Vec<Seen>) {
 
 /// The state as a snapshot has it.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct State {
+struct GitState {
     /// Files of the git folder, by name.
     files: BTreeMap<String, String>,
     /// Commits by ref.
@@ -121,8 +121,8 @@ struct State {
 
 /// Writes the state as a commit, if there is any. The same state is the same commit.
 pub(crate) async fn save(git: &Git, head: &Head) -> Result<Option<String>> {
-    let state = State::read(git, head).await?;
-    if state == State::default() {
+    let state = GitState::read(git, head).await?;
+    if state == GitState::default() {
         return Ok(None);
     }
     let text = serde_json::to_string(&state)?;
@@ -168,7 +168,7 @@ pub(crate) async fn restore(git: &Git, commit: &str) -> Result<()> {
     let Some((_, text)) = text.split_once("\n\n") else {
         bail!("{commit} is not the state of a repository");
     };
-    let state: State = serde_json::from_str(text)?;
+    let state: GitState = serde_json::from_str(text)?;
     for (name, id) in &state.refs {
         let is_ours = name == STASH || name.starts_with("refs/heads/");
         if is_ours && git.attempt(["check-ref-format", name]).await?.0 == Some(0) {
@@ -212,7 +212,7 @@ fn belongs(name: &str) -> bool {
     name.split('/').all(is_plain) && (name == STASH_LOG || OF_OPERATION.contains(&top))
 }
 
-impl State {
+impl GitState {
     async fn read(git: &Git, head: &Head) -> Result<Self> {
         let mut state = Self::default();
         let folder = &git.folder;

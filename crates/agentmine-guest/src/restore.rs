@@ -163,7 +163,7 @@ async fn restore_head(git: &Git, commit: &str) -> Result<()> {
     git.run(args).await?;
     git.run(["reset", "--quiet", "--mixed"]).await?;
     if let Some(state) = field("state ") {
-        // The files are there, which is what matters most.
+        // Best effort: the files are there, and without it the repository is as after a fresh clone.
         let _ = git_state::restore(git, state).await;
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! names the kernel by its boot id.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -57,7 +57,7 @@ pub fn look(path: &Path) -> io::Result<(Holder, String)> {
     // Shared: two that look at the same moment must not take each other for the holder.
     let locked = file.try_lock_shared();
     let mut content = String::new();
-    io::Read::read_to_string(&mut file, &mut content)?;
+    file.read_to_string(&mut content)?;
     let (boot, note) = content.split_once('\n').unwrap_or_default();
     let holder = match locked {
         Err(TryLockError::WouldBlock) => Holder::Alive,

@@ -27,6 +27,12 @@ const SHORTEST_LINE: usize = 16;
 /// The replacement for a secret.
 const MARK: &str = "***";
 
+/// Changes when a secret of this process is replaced: what has none of the secrets from before may have the new one.
+#[must_use]
+pub fn generation() -> u64 {
+    rotation::generation()
+}
+
 /// Replaces secrets in texts. Apply it before a text is cut: a part of a secret would not be found.
 ///
 /// It also knows what took the place of any secret of this process in a file (`config::rotation`), whenever that was.
@@ -42,12 +48,6 @@ pub struct Redactor {
     generation: u64,
     /// The one that knows later replacements.
     later: Arc<Mutex<Option<Arc<Self>>>>,
-}
-
-/// Changes when a secret of this process is replaced: what has none of the secrets from before may have the new one.
-#[must_use]
-pub fn generation() -> u64 {
-    rotation::generation()
 }
 
 impl Default for Redactor {

@@ -45,19 +45,46 @@ impl<D: Dialect> SqlStore<D> {
     }
 }
 
+/// The arguments of [`Dialect::APPEND_STEP`].
+fn step_args<'a>(lease: &Lease, step: &NewStep, payload: &'a str) -> [Arg<'a>; 7] {
+    [
+        Arg::from(lease.task),
+        Arg::from(lease.epoch),
+        Arg::from(lease.nonce),
+        Arg::from(step.token.0),
+        Arg::from(step.kind.as_str()),
+        Arg::from(payload),
+        Arg::from(step.duration_ms),
+    ]
+}
+
+/// The session, its model and its usage.
+fn usage_args<'a>(lease: &Lease, model: &'a str, usage: &Usage) -> [Arg<'a>; 8] {
+    let Usage {
+        model_calls,
+        tool_calls,
+        input_tokens,
+        cached_tokens,
+        output_tokens,
+        cost_micros,
+    } = *usage;
+    [
+        Arg::from(lease.session),
+        Arg::from(model),
+        Arg::from(model_calls),
+        Arg::from(tool_calls),
+        Arg::from(input_tokens),
+        Arg::from(cached_tokens),
+        Arg::from(output_tokens),
+        Arg::from(cost_micros),
+    ]
+}
+
 #[async_trait]
 impl<D: Dialect> JournalStore for SqlStore<D> {
     async fn append_step(&self, lease: &Lease, step: &NewStep) -> Result<Seq, StoreError> {
         let payload = step.payload.to_string();
-        let args = args![
-            lease.task,
-            lease.epoch,
-            lease.nonce,
-            step.token.0,
-            step.kind.as_str(),
-            &*payload,
-            step.duration_ms,
-        ];
+        let args = &step_args(lease, step, &payload);
         self.run("append_step", || {
             self.append_once(lease, step, (D::APPEND_STEP, args))
         })
@@ -76,32 +103,9 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
             self.record_usage(lease, model, usage).await?;
             return Ok(seq);
         };
-        let Usage {
-            model_calls,
-            tool_calls,
-            input_tokens,
-            cached_tokens,
-            output_tokens,
-            cost_micros,
-        } = *usage;
         let payload = step.payload.to_string();
-        let args = args![
-            lease.task,
-            lease.epoch,
-            lease.nonce,
-            step.token.0,
-            step.kind.as_str(),
-            &*payload,
-            step.duration_ms,
-            lease.session,
-            model,
-            model_calls,
-            tool_calls,
-            input_tokens,
-            cached_tokens,
-            output_tokens,
-            cost_micros,
-        ];
+        let step_args = step_args(lease, step, &payload);
+        let args = &[&step_args[..], &usage_args(lease, model, usage)].concat();
         self.run("append_step", || {
             self.append_once(lease, step, (statement, args))
         })
@@ -114,14 +118,7 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
         model: &str,
         usage: &Usage,
     ) -> Result<(), StoreError> {
-        let Usage {
-            model_calls,
-            tool_calls,
-            input_tokens,
-            cached_tokens,
-            output_tokens,
-            cost_micros,
-        } = *usage;
+        let held = args![lease.task, lease.epoch, lease.nonce];
         // `ended_at IS NULL` fences out a claim that commits while this statement waits: a claim ends the
         // session.
         self.execute_held(
@@ -131,19 +128,7 @@ impl<D: Dialect> JournalStore for SqlStore<D> {
                  input_tokens = $8, cached_tokens = $9, output_tokens = $10, cost_micros = $11
              WHERE task = $1 AND epoch = $2 AND id = $4 AND ended_at IS NULL
                AND EXISTS (SELECT 1 FROM tasks WHERE {held})",
-            args![
-                lease.task,
-                lease.epoch,
-                lease.nonce,
-                lease.session,
-                model,
-                model_calls,
-                tool_calls,
-                input_tokens,
-                cached_tokens,
-                output_tokens,
-                cost_micros,
-            ],
+            &[&held[..], &usage_args(lease, model, usage)].concat(),
         )
         .await
     }

@@ -384,8 +384,7 @@ impl Client {
         list: KeptList<'_>,
         items: impl Fn(&Reply) -> Result<Vec<T>, TrackerError>,
     ) -> Result<(Arc<[T]>, Since), TrackerError> {
-        let first = Order::of_kept(self, &list).next(self)?;
-        let first = first.unwrap_or_else(|| Call::get(list.first.clone()));
+        let first = Order::of_kept(self, &list).call(list.first.clone());
         let (page, since) = self.kept_page(kept, first, &list, &items).await?;
         Ok((page.items, since))
     }
@@ -508,7 +507,11 @@ impl<'a> Order<'a> {
             let detail = format!("{}: its pages have no end", self.what);
             return Err(client.transport.unavailable(detail));
         }
-        Ok(Some(Call::get(url).within(self.within.clone())))
+        Ok(Some(self.call(url)))
+    }
+
+    fn call(&self, url: Url) -> Call<'static> {
+        Call::get(url).within(self.within.clone())
     }
 
     /// Continues with a page.

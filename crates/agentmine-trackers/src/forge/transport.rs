@@ -297,11 +297,10 @@ impl Transport {
 
     /// What the token of a call is asked for by.
     fn path_of<'c>(&self, call: &'c Call<'_>) -> &'c str {
-        let path = match &call.within {
-            Some(path) => Some(path.as_str()),
-            None => return self.path_below_base(&call.url),
-        };
-        path.unwrap_or_default()
+        match &call.within {
+            Some(path) => path,
+            None => self.path_below_base(&call.url),
+        }
     }
 
     /// The path of an address from the base of the API on; nothing if it is elsewhere.

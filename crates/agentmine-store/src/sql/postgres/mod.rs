@@ -21,6 +21,24 @@ const NUMBER_LOCK: i64 = 0x6167_656e_746d_0001;
 const SWEEP_LOCK: i64 = 0x6167_656e_746d_0002;
 const PLAN_LOCK: i64 = 0x6167_656e_746d_0003;
 
+/// The row's counter gives a step's number under the row's lock.
+macro_rules! number {
+    () => {
+        "held AS (
+                 UPDATE tasks SET last_seq = last_seq + 1
+                 WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
+                 RETURNING id, last_seq)"
+    };
+}
+
+macro_rules! insert_numbered {
+    () => {
+        "
+             INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
+             SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq"
+    };
+}
+
 impl Dialect for Postgres {
     const MIGRATIONS: &'static [Embedded] = migrations::POSTGRES;
     const BEGIN: &'static str = "BEGIN";
@@ -40,26 +58,17 @@ impl Dialect for Postgres {
              pg_total_relation_size(oid) AS bytes
          FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace
          ORDER BY bytes DESC, name";
-    /// The row's counter gives the number under the row's lock.
-    const APPEND_STEP: &'static str = "WITH held AS (
-                 UPDATE tasks SET last_seq = last_seq + 1
-                 WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
-                 RETURNING id, last_seq)
-             INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
-             SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq";
-    const APPEND_STEP_WITH_USAGE: Option<&'static str> = Some(
-        "WITH held AS (
-                 UPDATE tasks SET last_seq = last_seq + 1
-                 WHERE {held} AND NOT EXISTS (SELECT 1 FROM steps WHERE token = $4)
-                 RETURNING id, last_seq),
-             used AS (
+    const APPEND_STEP: &'static str = concat!("WITH ", number!(), insert_numbered!());
+    const APPEND_STEP_WITH_USAGE: Option<&'static str> = Some(concat!(
+        "WITH ",
+        number!(),
+        ", used AS (
                  UPDATE sessions SET model = $9, model_calls = $10, tool_calls = $11,
                      input_tokens = $12, cached_tokens = $13, output_tokens = $14, cost_micros = $15
                  FROM held WHERE sessions.task = held.id AND sessions.epoch = $2 AND sessions.id = $8
-                   AND sessions.ended_at IS NULL)
-             INSERT INTO steps (task, seq, epoch, kind, payload, duration_ms, token)
-             SELECT id, last_seq, $2, $5, $6, $7, $4 FROM held RETURNING seq",
-    );
+                   AND sessions.ended_at IS NULL)",
+        insert_numbered!()
+    ));
 
     statements!(|id| id);
 

@@ -11,33 +11,34 @@ use agentmine_gateway::facts::{BareRepo, Diff, FactsError};
 use super::sensitive::{Sensitive, sensitive};
 
 /// What the pushed commit changes.
-pub(super) struct Looked {
+pub(super) struct Changes {
     pub(super) files: Vec<ChangedFile>,
-    /// Added ones, as `file:line text`.
+    /// Those in added lines, as `file:line text`.
     pub(super) placeholders: Vec<String>,
+    /// Changed files that control more than the program, as `WHAT: PATH`.
     pub(super) sensitive: Vec<String>,
     /// Whether it is too much to be looked at completely.
     pub(super) cut: bool,
 }
 
-/// Looks at what changed from `base` to `head`. `target` is the branch that may have been merged meanwhile.
-pub(super) async fn look(
+/// What changed from `base` to `head`. `target` is the branch that may have been merged meanwhile.
+pub(super) async fn changes(
     bare: &BareRepo,
     (base, head): (&str, &str),
     target: Option<&str>,
-) -> Result<Looked, FactsError> {
+) -> Result<Changes, FactsError> {
     let merged = match target {
         Some(target) => bare.merged(target, (base, head)).await?,
         None => None,
     };
     let Some(merged) = merged else {
         bare.fetch(&[base, head]).await?;
-        return Ok(Side::between(bare, base, head).await?.into_looked(None));
+        return Ok(Side::between(bare, base, head).await?.into_changes(None));
     };
     bare.fetch(&[base, head, &merged]).await?;
     let own = Side::between(bare, base, head).await?;
     let beside = Side::between(bare, &merged, head).await?;
-    Ok(own.into_looked(Some(beside)))
+    Ok(own.into_changes(Some(beside)))
 }
 
 /// What the commit changes as seen from one of its parents.
@@ -57,7 +58,7 @@ impl Side {
         self.diff.patch_cut || self.sensitive.cut
     }
 
-    fn into_looked(self, other: Option<Self>) -> Looked {
+    fn into_changes(self, other: Option<Self>) -> Changes {
         let (side, other) = match other {
             // A complete look from one parent shows at most too much.
             Some(other) if self.is_cut() && !other.is_cut() => (other, None),
@@ -89,7 +90,7 @@ impl Side {
             files.retain(|file| others.contains(&file.path));
             sensitive.retain(|file| other.sensitive.files.contains(file));
         }
-        Looked {
+        Changes {
             files,
             placeholders,
             sensitive,
