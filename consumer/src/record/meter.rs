@@ -1,13 +1,18 @@
 //! The usage of a session, and of its task with the earlier sessions.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agentmine_domain::{Lease, Usage};
 use agentmine_store::Store;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::claim::heartbeat::Heartbeat;
 use crate::error::SessionError;
+
+/// The row is behind by this long at most while the model takes longer.
+const CALLS_DELAY: Duration = Duration::from_secs(1);
 
 /// Adds up the usage and keeps the session's row up to date.
 pub(crate) struct UsageMeter {
@@ -19,6 +24,8 @@ pub(crate) struct UsageMeter {
     /// The usage of the task's earlier sessions.
     earlier: Usage,
     own: Mutex<Own>,
+    /// Notified when the session's row is behind.
+    behind: Notify,
 }
 
 /// The usage of the session.
@@ -48,6 +55,7 @@ impl UsageMeter {
                 usage: own,
                 is_ahead: false,
             }),
+            behind: Notify::new(),
         }
     }
 
@@ -59,7 +67,7 @@ impl UsageMeter {
     }
 
     /// Records an entry with its usage: `append` gets the model and the session's usage, if that is to be written now.
-    /// Calls of tools are written with the next entry of another kind.
+    /// Calls of tools are written with the next entry of another kind, or by [`Self::write_late_calls`].
     ///
     /// # Errors
     /// Those of `append`. Then nothing is added.
@@ -77,7 +85,21 @@ impl UsageMeter {
         append(written).await?;
         metrics::counter!("agentmine_cost_microdollars_total").increment(used.cost_micros);
         *own = next;
+        if next.is_ahead {
+            self.behind.notify_one();
+        }
         Ok(())
+    }
+
+    /// Writes the calls that no other entry followed within a second, as those before a long reply.
+    pub(crate) async fn write_late_calls(&self) -> Infallible {
+        loop {
+            self.behind.notified().await;
+            tokio::time::sleep(CALLS_DELAY).await;
+            if let Err(error) = self.write().await {
+                tracing::debug!(%error, "the number of tool calls is not written yet");
+            }
+        }
     }
 
     /// Writes what is not in the session's row yet.

@@ -119,6 +119,7 @@ impl Work<'_> {
             outcome = agent.run(history, used) => Ok(outcome?),
             never = show(ctx, &mut deltas) => match never {},
             never = inbox.watch() => match never {},
+            never = self.recorder.meter.write_late_calls() => match never {},
             never = self.measurer.checks.get_ready_at_pushes() => match never {},
         }
     }
