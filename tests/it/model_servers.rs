@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{
-    Fault, Grammar, Scenario, Script, ScriptedModel, call, commit_and_push, edit_replace,
+    Fault, Grammar, Refusal, Scenario, Script, ScriptedModel, call, commit_and_push, edit_replace,
     edit_view, loading, overflows, say, shell, string_code, web_page,
 };
 use serde_json::json;
@@ -197,17 +197,77 @@ async fn an_overflow_ends_with_what_was_done_measured_and_names_the_sizes() {
     }
 }
 
+/// The account is refused in the middle of the work: the task waits for a person, and continues where it was.
 #[tokio::test]
-async fn a_key_refused_inside_a_stream_ends_the_task_at_once_with_a_hint() {
-    let scenario = Scenario::new("proxy").replies([say("Half of this is sent.")]);
-    let rig = Rig::local(scenario.fault_at(0, string_code(), usize::MAX)).await;
-    let number = rig.produce_issue().await;
-    rig.consume().await;
-    let comment = rig.forge.comments(DEMO, number)[0].body.clone();
-    for part in ["refused the credentials (401)", "hint: check model.api_key"] {
-        assert!(comment.contains(part), "{part} is not in {comment}");
+async fn a_refused_account_pauses_the_task_which_continues_with_its_work() {
+    let refused = || {
+        Refusal {
+        status: 429,
+        headers: vec![("content-type", "application/json".into())],
+        body: json!({ "error": {
+            "message": "You exceeded your current quota, please check your plan and billing details.",
+            "type": "insufficient_quota",
+            "code": "insufficient_quota",
+        } })
+        .to_string(),
     }
-    assert_eq!(rig.model.requests().len(), 1);
+    };
+    for (fault, words) in [
+        (
+            string_code(),
+            ["refused the credentials (401)", "hint: check model.api_key"],
+        ),
+        (
+            Fault::Refusal(refused()),
+            ["no credit or quota left (429)", "hint: add credit"],
+        ),
+    ] {
+        let mut rig = Rig::local(solves_demo().fault_at(1, fault, 1)).await;
+        let number = rig.produce_issue().await;
+        rig.consume().await;
+        let task = rig.task().await;
+        assert_eq!(task.state, TaskState::Paused, "{:?}", task.reason);
+        let comment = rig.forge.comments(DEMO, number)[0].body.clone();
+        for part in words {
+            assert!(comment.contains(part), "{part} is not in {comment}");
+        }
+        assert_eq!(rig.model.requests().len(), 2);
+        // A producer that starts tries each of them.
+        rig.config["producer"]["interval_seconds"] = 1.into();
+        let producer = rig.spawn("producer", &[]);
+        let is_queued = |tasks: &[agentmine_domain::Task]| tasks[0].state == TaskState::Queued;
+        rig.wait("the task to be queued", is_queued).await;
+        rig.consume().await;
+        let task = rig.task().await;
+        assert_done_at_attempt(&task, 1);
+        // The first call is not asked for again.
+        let turns: Vec<usize> = rig.model.requests().iter().map(|it| it.turn).collect();
+        assert_eq!(turns[..3], [0, 1, 1]);
+        producer.terminate();
+        assert!(producer.end().await.0.success());
+    }
+}
+
+/// DeepSeek and Gemini refuse a conversation without what the model thought. It outlives the worker.
+#[tokio::test]
+async fn a_model_that_thinks_gets_its_thoughts_back_also_from_the_next_worker() {
+    for stream in [true, false] {
+        let mut rig = Rig::local(Script::from(solves_demo()).thinking()).await;
+        rig.config["model"]["stream"] = stream.into();
+        rig.produce_issue().await;
+        rig.model.hold_at(2);
+        let first = rig.spawn("consumer", &[]);
+        rig.model.wait_for_held(1).await;
+        first.kill_nine();
+        rig.model.release();
+        let second = rig.spawn("consumer", &[]);
+        let task = rig.wait_ended(1).await.remove(0);
+        assert_done(&task);
+        second.terminate();
+        let (_, log) = second.end().await;
+        assert!(!log.contains("in a simpler form"), "{log}");
+        assert_eq!(rig.sessions().await.len(), 2);
+    }
 }
 
 #[tokio::test]

@@ -119,6 +119,7 @@ mod tests {
                 id: "1".into(),
                 name: "x".into(),
                 arguments: "{\"text\":\"canary-token\"}".into(),
+                ..ToolCall::default()
             };
             let reply = ModelReply {
                 text: "it is canary-token".into(),

@@ -103,6 +103,7 @@ fn kind(error: &LlmError) -> &'static str {
     match error {
         LlmError::Refused { .. } => "refused",
         LlmError::Unauthorized { .. } => "unauthorized",
+        LlmError::OutOfQuota { .. } => "out_of_quota",
         LlmError::NotFound { .. } => "not_found",
         LlmError::NotAnApi(_) => "not_an_api",
         LlmError::ContextTooLong(_) => "context_too_long",

@@ -67,6 +67,7 @@ mod tests {
             id: "1".into(),
             name: "x".into(),
             arguments: arguments.into(),
+            ..ToolCall::default()
         }
     }
 

@@ -80,9 +80,13 @@ fn of_interrupt(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// Whether the tracker or the git host refused the credentials, or what they allow, as it does for an archived repository.
-/// A person can change that.
+/// Whether the tracker or the git host refused the credentials, or what they allow, as it does for an archived repository,
+/// or the model API refused the account. A person can change that.
 pub(super) fn is_of_credentials(error: &SessionError) -> bool {
+    // The agent's error is the model's: see `SessionError`.
+    if let SessionError::Model(error) = error {
+        return error.is_of_account();
+    }
     matches!(
         error,
         SessionError::Tracker(
@@ -111,6 +115,7 @@ fn is_permanent(error: &SessionError) -> bool {
             | LlmError::NotFound { .. }
             | LlmError::NotAnApi(_)
             | LlmError::Unauthorized { .. }
+            | LlmError::OutOfQuota { .. }
             | LlmError::ContextTooLong(_)
             | LlmError::Replay(_) => true,
         },
@@ -152,7 +157,7 @@ fn is_permanent(error: &SessionError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use agentmine_domain::{TaskId, TrackerKind};
+    use agentmine_domain::{TaskId, TrackerKind, Usage};
     use agentmine_store::StoreError;
 
     use super::*;
@@ -175,6 +180,7 @@ mod tests {
             tries: 5,
             detail: "503".into(),
             until: None,
+            spent: Usage::default(),
         })));
         let body = || "no".to_owned();
         let refused = LlmError::Refused {

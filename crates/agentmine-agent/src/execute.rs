@@ -195,6 +195,9 @@ impl<E> Execution<'_, E> {
             },
             answer => answer,
         };
+        if let Err(error) = &answer {
+            self.count_spent(error, begun.elapsed()).await?;
+        }
         let (reply, mut used) = match answer {
             Ok(answer) => answer,
             // The work so far is measured and reported, as with any other limit.
@@ -204,7 +207,7 @@ impl<E> Execution<'_, E> {
             }
             Err(error) => return Err(AgentError::Model(error)),
         };
-        used.model_calls = 1;
+        used.model_calls = used.model_calls.max(1);
         *self.usage += used;
         let entry = Entry::ModelReply {
             reply: reply.clone(),
@@ -212,6 +215,21 @@ impl<E> Execution<'_, E> {
         };
         self.append(entry, begun.elapsed()).await?;
         Ok(Answer::Reply(reply))
+    }
+
+    /// Counts what a call may have cost although it brought no reply: a server whose replies always break off must not
+    /// be asked for them without end.
+    async fn count_spent(&mut self, error: &LlmError, took: Duration) -> Result<(), E> {
+        let usage = error.spent();
+        if usage == Usage::default() {
+            return Ok(());
+        }
+        *self.usage += usage;
+        let text = format!(
+            "{} replies of the model did not come whole. Their cost is estimated from what was sent",
+            usage.model_calls
+        );
+        self.append(Entry::ModelUse { text, usage }, took).await
     }
 
     /// Sends the conversation.
@@ -296,6 +314,7 @@ fn is_refused_conversation(error: &LlmError) -> bool {
     match error {
         LlmError::Refused { status, .. } => matches!(status, 400 | 422),
         LlmError::Unauthorized { .. }
+        | LlmError::OutOfQuota { .. }
         | LlmError::NotFound { .. }
         | LlmError::NotAnApi(_)
         | LlmError::ContextTooLong(_)

@@ -230,7 +230,9 @@ impl Simplified {
             return;
         }
         self.ids.clear();
+        reply.extra.clear();
         for call in &mut reply.calls {
+            call.extra.clear();
             self.calls += 1;
             let id = format!("call_{}", self.calls);
             self.ids
@@ -249,6 +251,7 @@ mod tests {
             id: id.into(),
             name: "shell".into(),
             arguments: "{}".into(),
+            ..ToolCall::default()
         }
     }
 

@@ -67,6 +67,7 @@ mod tests {
                 id: "1".into(),
                 name: "run".into(),
                 arguments: (*command).into(),
+                ..ToolCall::default()
             };
             repeats.count(&call, result)
         };

@@ -1,6 +1,6 @@
 //! Why there is no reply, and whose fault that is.
 
-use agentmine_domain::Blame;
+use agentmine_domain::{Blame, Usage};
 use chrono::{DateTime, Utc};
 use url::Position::{AfterPort, BeforeHost};
 use url::Url;
@@ -10,7 +10,7 @@ use crate::api::Overflow;
 /// Why there is no reply. Retries are over when a caller sees it.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {
-    /// The API refuses the request itself (400, 413, 422, no money left): another try is of no use.
+    /// The API refuses the request itself (400, 413, 422): another try is of no use.
     #[error("the model API refused the request ({status}): {body}")]
     Refused {
         /// HTTP status.
@@ -23,6 +23,16 @@ pub enum LlmError {
         "the model API refused the credentials ({status}): {body}. hint: check model.api_key or OPENAI_API_KEY"
     )]
     Unauthorized {
+        /// HTTP status.
+        status: u16,
+        /// The error body, capped and redacted.
+        body: String,
+    },
+    /// The account has no money or no quota left (402, or 429 with such words).
+    #[error(
+        "the model API says that the account has no credit or quota left ({status}): {body}. hint: add credit at the provider, or set another key"
+    )]
+    OutOfQuota {
         /// HTTP status.
         status: u16,
         /// The error body, capped and redacted.
@@ -58,6 +68,8 @@ pub enum LlmError {
         detail: String,
         /// When it asked to be tried again (`Retry-After`).
         until: Option<DateTime<Utc>>,
+        /// What the tries may have cost that the server accepted and whose reply did not come whole, estimated.
+        spent: Usage,
     },
     /// The response is not what the protocol says.
     #[error("the response of the model API cannot be read: {0}")]
@@ -75,13 +87,55 @@ impl LlmError {
                 tries,
                 detail,
                 until,
+                spent,
             } => Self::Unavailable {
                 tries,
                 detail: format!("{}: {detail}", &url[BeforeHost..AfterPort]),
                 until,
+                spent,
             },
             other => other,
         }
+    }
+
+    /// The same error; an outage names what its tries may have cost.
+    pub(crate) fn spending(self, cost: Usage) -> Self {
+        match self {
+            Self::Unavailable {
+                tries,
+                detail,
+                until,
+                spent: _,
+            } => Self::Unavailable {
+                tries,
+                detail,
+                until,
+                spent: cost,
+            },
+            other => other,
+        }
+    }
+
+    /// What the call may have cost although there is no reply, estimated.
+    #[must_use]
+    pub fn spent(&self) -> Usage {
+        match self {
+            Self::Unavailable { spent, .. } => *spent,
+            Self::Refused { .. }
+            | Self::Unauthorized { .. }
+            | Self::OutOfQuota { .. }
+            | Self::NotFound { .. }
+            | Self::NotAnApi(_)
+            | Self::ContextTooLong(_)
+            | Self::Protocol(_)
+            | Self::Replay(_) => Usage::default(),
+        }
+    }
+
+    /// Whether the API refuses the account: its credentials, or it has no money left. A person can change that.
+    #[must_use]
+    pub fn is_of_account(&self) -> bool {
+        matches!(self, Self::Unauthorized { .. } | Self::OutOfQuota { .. })
     }
 
     /// Whose fault this is, and until when.
@@ -91,11 +145,11 @@ impl LlmError {
             Self::Refused { status, .. } => match status {
                 // The conversation, as the task and the model wrote it.
                 400 | 413 | 422 => Blame::Task,
-                // An account without money.
                 _ => Blame::Ours,
             },
             Self::ContextTooLong(_) => Blame::Task,
             Self::Unauthorized { .. }
+            | Self::OutOfQuota { .. }
             | Self::NotFound { .. }
             | Self::NotAnApi(_)
             | Self::Replay(_) => Blame::Ours,
@@ -119,6 +173,7 @@ mod tests {
             tries: 5,
             detail: "503".into(),
             until,
+            spent: Usage::default(),
         };
         let until = Some(DateTime::UNIX_EPOCH);
         let not_found = LlmError::NotFound {
@@ -129,14 +184,18 @@ mod tests {
             status: 401,
             body: "no".into(),
         };
+        let no_credit = LlmError::OutOfQuota {
+            status: 402,
+            body: "no".into(),
+        };
         for (error, blame) in [
             (refused(400), Blame::Task),
             (refused(413), Blame::Task),
             (refused(422), Blame::Task),
             (not_found, Blame::Ours),
             (LlmError::NotAnApi("a web page".into()), Blame::Ours),
-            (refused(402), Blame::Ours),
-            (refused(429), Blame::Ours),
+            (refused(301), Blame::Ours),
+            (no_credit, Blame::Ours),
             (unauthorized, Blame::Ours),
             (LlmError::ContextTooLong(Overflow::default()), Blame::Task),
             (unavailable(None), Blame::OUTAGE),

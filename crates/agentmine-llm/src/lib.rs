@@ -19,7 +19,7 @@ use anyhow::Context;
 
 pub use api::Overflow;
 pub use error::LlmError;
-pub use message::{Message, ModelReply, Stop, ToolCall, ToolSpec};
+pub use message::{Extra, Message, ModelReply, Stop, ToolCall, ToolSpec};
 pub use model::{ConversationId, Delta, Model, ModelRequest, Probe};
 
 /// The configured model. Sends no request.

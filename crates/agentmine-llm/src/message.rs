@@ -1,7 +1,11 @@
 //! The conversation, in no provider's wire format.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+/// What an API wants back as it is with the conversation, in its own form: reasoning and its signatures. Without it
+/// some servers refuse the next request.
+pub type Extra = Map<String, Value>;
 
 /// One message of the conversation. Messages are appended and never changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,16 +46,18 @@ impl Message {
                 text,
                 calls,
                 stop: _,
+                extra,
             }) => {
                 let in_call = |call: &ToolCall| {
                     let ToolCall {
                         id,
                         name,
                         arguments,
+                        extra,
                     } = call;
-                    test(id) || test(name) || test(arguments)
+                    test(id) || test(name) || test(arguments) || any_in(extra, test)
                 };
-                test(text) || calls.iter().any(in_call)
+                test(text) || calls.iter().any(in_call) || any_in(extra, test)
             }
             Self::Tool {
                 call_id,
@@ -96,29 +102,75 @@ pub struct ModelReply {
     /// Why it ended.
     #[serde(default)]
     pub stop: Stop,
+    /// What the API wants back with it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Extra,
 }
 
 impl ModelReply {
     /// The same reply with `redact` applied to every text.
     #[must_use]
     pub fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
-        let Self { text, calls, stop } = self;
-        let calls = calls.into_iter().map(
-            |ToolCall {
-                 id,
-                 name,
-                 arguments,
-             }| ToolCall {
+        let Self {
+            text,
+            calls,
+            stop,
+            extra,
+        } = self;
+        let calls = calls.into_iter().map(|call| {
+            let ToolCall {
+                id,
+                name,
+                arguments,
+                extra,
+            } = call;
+            ToolCall {
                 id: redact(id),
                 name: redact(name),
                 arguments: redact(arguments),
-            },
-        );
+                extra: redacted_extra(extra, redact),
+            }
+        });
         Self {
             text: redact(text),
             calls: calls.collect(),
             stop,
+            extra: redacted_extra(extra, redact),
         }
+    }
+}
+
+fn any_in(extra: &Extra, test: &dyn Fn(&str) -> bool) -> bool {
+    extra.values().any(|value| any_in_value(value, test))
+}
+
+fn any_in_value(value: &Value, test: &dyn Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => test(text),
+        Value::Array(values) => values.iter().any(|value| any_in_value(value, test)),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| test(name) || any_in_value(value, test)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn redacted_extra(extra: Extra, redact: &dyn Fn(String) -> String) -> Extra {
+    extra
+        .into_iter()
+        .map(|(name, value)| (redact(name), redacted_value(value, redact)))
+        .collect()
+}
+
+fn redacted_value(value: Value, redact: &dyn Fn(String) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(redact(text)),
+        Value::Array(values) => {
+            let values = values.into_iter();
+            values.map(|value| redacted_value(value, redact)).collect()
+        }
+        Value::Object(members) => Value::Object(redacted_extra(members, redact)),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_)) => other,
     }
 }
 
@@ -138,7 +190,7 @@ pub enum Stop {
 }
 
 /// One tool call that the model asks for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The provider's id of the call; a generated one if the provider gave none. Unique in a reply.
     pub id: String,
@@ -146,6 +198,9 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments as the model wrote them, which may be anything. The agent loop parses them.
     pub arguments: String,
+    /// What the API wants back with it.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub extra: Extra,
 }
 
 /// A tool that is offered to the model.

@@ -76,6 +76,7 @@ impl Recorded {
                     .unwrap_or_else(|| format!("call_{turn}_{n}")),
                 name: call.name.clone(),
                 arguments: call.arguments.clone(),
+                ..ToolCall::default()
             })
             .collect();
         let stop = self.stop.unwrap_or(match calls.is_empty() {
@@ -86,6 +87,7 @@ impl Recorded {
             text: self.text.clone(),
             calls,
             stop,
+            ..ModelReply::default()
         }
     }
 }

@@ -36,8 +36,10 @@ async fn replies_come_in_order_and_by_position_alone() {
                 id: "call_0_0".into(),
                 name: "shell".into(),
                 arguments: r#"{"command":"ls"}"#.into(),
+                ..ToolCall::default()
             }],
             stop: Stop::ToolCalls,
+            ..ModelReply::default()
         }
     );
     assert_eq!((usage.model_calls, usage.input_tokens), (1, 7));

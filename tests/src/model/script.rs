@@ -365,6 +365,7 @@ pub struct Script {
     pub(crate) faults: Vec<(Fault, usize)>,
     pub(crate) key: Option<String>,
     pub(crate) grammar: Grammar,
+    pub(crate) thinks: bool,
 }
 
 /// Whether the server constrains the arguments of a call by the tool's schema.
@@ -403,6 +404,13 @@ impl Script {
     #[must_use]
     pub fn grammar(mut self, grammar: Grammar) -> Self {
         self.grammar = grammar;
+        self
+    }
+
+    /// Thinks in each reply, signs each call, and refuses a conversation without either, as DeepSeek and Gemini do.
+    #[must_use]
+    pub fn thinking(mut self) -> Self {
+        self.thinks = true;
         self
     }
 

@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use super::grammar;
 use super::script::{Answer, Fault, Grammar, Refusal, Script, Turn};
-use super::wire::{Completion, Counted};
+use super::wire::{Completion, Counted, signature, thought};
 
 /// Time limit of a test's waits.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -342,6 +342,9 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Byte
     if let Some(problem) = problem(&turn) {
         return refuse(400, &problem);
     }
+    if let Some(missing) = forgotten(&turn).filter(|_| shared.script.thinks) {
+        return refuse(400, &missing);
+    }
     shared.hold(&turn).await;
     let fault = shared.fault(scenario, conversation, turn.number);
     let Some(scenario) = scenario.map(|n| &shared.script.scenarios[n]) else {
@@ -353,7 +356,25 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Byte
         grammar::constrain(&mut answer.calls, &body["tools"]);
     }
     let counted = shared.count(conversation, &bytes);
-    respond(&answer, &body, &turn, counted).await
+    let thinks = shared.script.thinks;
+    respond(&answer, &body, (&turn, thinks), counted).await
+}
+
+/// What a conversation lacks of the thoughts and signatures in its replies.
+fn forgotten(turn: &Turn) -> Option<String> {
+    let replies = turn.messages.iter().filter(|it| it["role"] == "assistant");
+    replies.enumerate().find_map(|(n, reply)| {
+        if reply["reasoning_content"] != thought(n) {
+            return Some(
+                "the reasoning_content in the thinking mode must be passed back".to_owned(),
+            );
+        }
+        let calls = reply["tool_calls"].as_array().into_iter().flatten();
+        calls
+            .enumerate()
+            .any(|(at, call)| call["extra_content"] != signature(n, at))
+            .then(|| "function call is missing a thought_signature".to_owned())
+    })
 }
 
 /// All requests of a conversation begin with the same messages, up to the task.
@@ -447,7 +468,12 @@ fn comments() -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }
 
-async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -> Response {
+async fn respond(
+    answer: &Answer,
+    body: &Value,
+    (turn, thinks): (&Turn, bool),
+    counted: Counted,
+) -> Response {
     let ending = match &answer.fault {
         Some(Fault::Status(status, after)) => {
             let mut response = refuse(*status, "the script says so");
@@ -475,6 +501,7 @@ async fn respond(answer: &Answer, body: &Value, turn: &Turn, counted: Counted) -
         answer,
         model: body["model"].as_str().unwrap_or("scripted"),
         turn: turn.number,
+        thinks,
         counted,
     };
     if body["stream"] == true {

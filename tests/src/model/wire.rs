@@ -14,11 +14,22 @@ pub(super) struct Counted {
     pub(super) cached: usize,
 }
 
+/// What the model thinks in a turn.
+pub(super) fn thought(turn: usize) -> String {
+    format!("These are the thoughts of turn {turn}, in more than one piece.")
+}
+
+/// What a call of a turn is signed with.
+pub(super) fn signature(turn: usize, call: usize) -> Value {
+    json!({ "google": { "thought_signature": format!("signed-{turn}-{call}") } })
+}
+
 /// An answer with everything that surrounds it on the wire.
 pub(super) struct Completion<'a> {
     pub(super) answer: &'a Answer,
     pub(super) model: &'a str,
     pub(super) turn: usize,
+    pub(super) thinks: bool,
     pub(super) counted: Counted,
 }
 
@@ -74,11 +85,19 @@ impl Completion<'_> {
         let calls: Vec<_> = self
             .calls()
             .into_iter()
-            .map(|(id, name, arguments)| {
-                json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+            .enumerate()
+            .map(|(n, (id, name, arguments))| {
+                let mut call = json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
+                if self.thinks {
+                    call["extra_content"] = signature(self.turn, n);
+                }
+                call
             })
             .collect();
         let mut message = json!({ "role": "assistant", "content": self.answer.text });
+        if self.thinks {
+            message["reasoning_content"] = json!(thought(self.turn));
+        }
         if !calls.is_empty() {
             message["tool_calls"] = json!(calls);
         }
@@ -108,11 +127,17 @@ impl Completion<'_> {
             json!({ "role": "assistant", "content": null }),
             Value::Null,
         )];
+        for piece in pieces(&thought(self.turn)).iter().filter(|_| self.thinks) {
+            chunks.push(chunk(json!({ "reasoning_content": piece }), Value::Null));
+        }
         for piece in pieces(&self.answer.text) {
             chunks.push(chunk(json!({ "content": piece }), Value::Null));
         }
         for (index, (id, name, arguments)) in self.calls().into_iter().enumerate() {
-            let begin = json!({ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": "" } });
+            let mut begin = json!({ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": "" } });
+            if self.thinks {
+                begin["extra_content"] = signature(self.turn, index);
+            }
             chunks.push(chunk(json!({ "tool_calls": [begin] }), Value::Null));
             for piece in pieces(&arguments) {
                 let more = json!({ "index": index, "function": { "arguments": piece } });

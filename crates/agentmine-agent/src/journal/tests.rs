@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use agentmine_domain::Epoch;
-use agentmine_llm::{Stop, ToolCall};
+use agentmine_llm::{Extra, Stop, ToolCall};
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,11 +26,19 @@ fn every_entry() -> Vec<Entry> {
                 id: "id".into(),
                 name: "tool".into(),
                 arguments: "{}".into(),
+                ..ToolCall::default()
             }],
             stop,
+            ..ModelReply::default()
         },
         usage,
     };
+    let extra = |name: &str| Extra::from_iter([(name.to_owned(), json!({ "thought": "so" }))]);
+    let mut thoughtful = reply(Stop::ToolCalls);
+    if let Entry::ModelReply { reply, .. } = &mut thoughtful {
+        reply.extra = extra("reasoning_details");
+        reply.calls[0].extra = extra("extra_content");
+    }
     vec![
         Entry::Phase {
             phase: Phase::Preparing,
@@ -69,6 +77,7 @@ fn every_entry() -> Vec<Entry> {
         reply(Stop::ToolCalls),
         reply(Stop::Length),
         reply(Stop::Filtered),
+        thoughtful,
         Entry::ToolResult {
             result: CallResult {
                 call_id: "id".into(),
@@ -227,12 +236,12 @@ fn only_replies_model_use_and_tool_calls_add_to_the_usage() {
         sum += entry.usage();
     }
     let expected = Usage {
-        model_calls: 5,
-        tool_calls: 11,
-        input_tokens: 15,
-        cached_tokens: 20,
-        output_tokens: 25,
-        cost_micros: 30,
+        model_calls: 6,
+        tool_calls: 13,
+        input_tokens: 18,
+        cached_tokens: 24,
+        output_tokens: 30,
+        cost_micros: 36,
     };
     assert_eq!(sum, expected);
 }

@@ -86,6 +86,7 @@ async fn the_same_call_with_the_same_result_three_times_is_stuck() {
             id: "x".into(),
             name: "t".into(),
             arguments: "{}".into(),
+            ..ToolCall::default()
         }],
         ..calls(&[])
     };
@@ -131,6 +132,35 @@ async fn a_failed_model_call_ends_the_session_with_its_error() {
         matches!(error, AgentError::Model(LlmError::Protocol(_))),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn what_replies_that_broke_off_may_have_cost_is_recorded_before_the_session_ends() {
+    let run = Run::of(Vec::new());
+    let spent = Usage {
+        model_calls: 5,
+        input_tokens: 1000,
+        ..Usage::default()
+    };
+    let unavailable = LlmError::Unavailable {
+        tries: 5,
+        detail: "the reply broke off".into(),
+        until: None,
+        spent,
+    };
+    run.model
+        .replies
+        .lock()
+        .unwrap()
+        .push_back(Err(unavailable));
+    run.go().await.unwrap_err();
+    let used: Vec<Usage> = decode_all(&run.journal.steps())
+        .unwrap()
+        .iter()
+        .map(Entry::usage)
+        .filter(|it| *it != Usage::default())
+        .collect();
+    assert_eq!(used, [spent]);
 }
 
 #[tokio::test]

@@ -208,11 +208,13 @@ pub(super) fn calls(ids: &[&str]) -> ModelReply {
         id: (*id).into(),
         name: "t".into(),
         arguments: format!("{{\"n\":\"{id}\"}}"),
+        ..ToolCall::default()
     });
     ModelReply {
         text: String::new(),
         calls: calls.collect(),
         stop: Stop::ToolCalls,
+        ..ModelReply::default()
     }
 }
 
@@ -221,6 +223,7 @@ pub(super) fn says(text: &str) -> ModelReply {
         text: text.into(),
         calls: Vec::new(),
         stop: Stop::EndTurn,
+        ..ModelReply::default()
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
-use super::retry::Failure;
+use super::retry::{Failure, NO_FIRST_BYTE};
 use crate::error::LlmError;
 
 /// Bytes of one response at most. A reply of 200 000 tokens, each in its own event, fits.
@@ -34,6 +34,14 @@ impl Body {
             deadline: first_byte,
             idle,
             seen: 0,
+        }
+    }
+
+    /// From now on, each piece is due so long after the one before.
+    pub(crate) fn set_idle(&mut self, idle: Duration) {
+        if self.idle != idle {
+            self.idle = idle;
+            self.deadline = Instant::now() + idle;
         }
     }
 
@@ -100,7 +108,7 @@ impl Body {
 /// The response did not begin in time.
 pub(crate) fn no_first_byte() -> Failure {
     Failure::retry(
-        "first_byte_timeout",
+        NO_FIRST_BYTE,
         "no part of a reply within model.first_byte_timeout_seconds",
     )
 }

@@ -4,9 +4,10 @@
 //! appears in an error. Dropping the future closes the connection.
 //!
 //! Accepted: when a stream breaks off and is tried again, a watcher sees the beginning of the reply
-//! twice. The reply itself holds only the try that succeeded. The provider may count tokens of failed
-//! tries; they are not in the usage, since no response reports them.
+//! twice. The reply itself holds only the try that succeeded. The provider may count tokens of tries that
+//! broke off, which no response reports: the usage has an estimate of what they sent.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use agentmine_domain::Usage;
@@ -27,13 +28,16 @@ use super::failure;
 use super::notice::{Notices, Stage};
 use super::page;
 use super::redact::Redactor;
-use super::retry::{Failure, RetryPolicy, Trouble};
+use super::retry::{Failure, NO_FIRST_BYTE, RetryPolicy, Trouble};
 use super::retry_after::retry_after;
 use super::sse::Parser;
 use super::usage::{Prices, Tokens};
 use crate::error::LlmError;
 use crate::message::ModelReply;
 use crate::model::{Delta, Probe};
+
+/// Bytes of a request for each of its tokens, roughly.
+const BYTES_OF_TOKEN: u64 = 4;
 
 /// Why an event is not part of a reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +56,8 @@ pub(crate) trait Assembly: Default + Send {
     fn has_finished(&self) -> bool;
     /// Whether nothing was added yet.
     fn is_empty(&self) -> bool;
+    /// What the server ended the reply with, if that was a failure of its own.
+    fn failure(&self) -> Option<&str>;
     /// The reply. `turn`, its position in the conversation, becomes part of generated ids, which makes
     /// them unique in the conversation and the same each time.
     fn finish(self, turn: usize) -> (ModelReply, Tokens);
@@ -93,6 +99,8 @@ pub(crate) struct ApiClient {
     redactor: Redactor,
     /// The key that the headers hold, if it may be replaced.
     bearer: Option<Secret>,
+    /// Whether this process got a reply from it.
+    has_replied: AtomicBool,
     pub(crate) retries: RetryPolicy,
     pub(crate) first_byte: Duration,
     pub(crate) idle: Duration,
@@ -118,6 +126,7 @@ impl ApiClient {
             prices: Prices::of(config),
             redactor: Redactor::new(secrets.cloned().chain(password)),
             bearer: None,
+            has_replied: AtomicBool::new(false),
             retries: RetryPolicy {
                 max_tries: config.max_tries,
                 away: Duration::from_secs(config.retry_seconds),
@@ -171,22 +180,40 @@ impl ApiClient {
             watch,
             notices: &notices,
         };
-        let assembly: A = self
+        let mut spent = Usage::default();
+        let of_broken = self.prices.usage(Tokens {
+            input: body.len() as u64 / BYTES_OF_TOKEN,
+            ..Tokens::default()
+        });
+        let broken = AtomicU32::new(0);
+        let is_proven = turn > 0 || self.has_replied.load(Ordering::Relaxed);
+        let replied = self
             .retries
             .run(&notices, |_| {
                 let attempt = self.measured(body.clone(), watcher);
+                let broken = &broken;
                 notices.during(async move {
-                    attempt.await.map_err(|failure| match turn {
-                        0 => failure,
-                        _ => failure.at_proven_address(),
+                    attempt.await.map_err(|failure| {
+                        if failure.is_of_broken_reply() {
+                            broken.fetch_add(1, Ordering::Relaxed);
+                        }
+                        match is_proven {
+                            true => failure.at_proven_address(),
+                            false => failure,
+                        }
                     })
                 })
             })
-            .await
-            .map_err(|error| error.at(&self.url))?;
+            .await;
+        for _ in 0..broken.into_inner() {
+            spent += of_broken;
+        }
+        let assembly: A = replied.map_err(|error| error.spending(spent).at(&self.url))?;
+        self.has_replied.store(true, Ordering::Relaxed);
         let (reply, tokens) = assembly.finish(turn);
         count(tokens);
-        Ok((reply, self.prices.usage(tokens)))
+        spent += self.prices.usage(tokens);
+        Ok((reply, spent))
     }
 
     /// Asks for the list of models, once. `None`: the server has none.
@@ -196,6 +223,7 @@ impl ApiClient {
             tries: 1,
             detail: self.redactor.redact(&detail),
             until: None,
+            spent: Usage::default(),
         };
         let request = self.authorized(self.http.get(url.clone()));
         let response = timeout_at(deadline, request.send())
@@ -277,11 +305,20 @@ impl ApiClient {
             return Err(failure::of_status(status, &body, after, &self.redactor));
         }
         let kind = self.kind(&response);
-        let body = Body::new(response, first_byte, self.idle);
-        match kind {
-            Kind::Stream => self.read_stream(body, first_byte, watcher).await,
-            Kind::Whole => self.read_whole(body, watcher).await,
-            Kind::Page => Err(self.not_an_api(&body.of_error().await)),
+        let idle = match kind {
+            // A server that has begun may think before the first part, or hold a call back until it is complete.
+            Kind::Stream => self.first_byte.max(self.idle),
+            Kind::Whole | Kind::Page => self.idle,
+        };
+        let body = Body::new(response, first_byte, idle);
+        let assembly: A = match kind {
+            Kind::Stream => self.read_stream(body, first_byte, watcher).await?,
+            Kind::Whole => self.read_whole(body, watcher).await?,
+            Kind::Page => return Err(self.not_an_api(&body.of_error().await)),
+        };
+        match assembly.failure() {
+            Some(word) => Err(broken(&format!("the server ended the reply with {word:?}"))),
+            None => Ok(assembly),
         }
     }
 
@@ -361,6 +398,9 @@ impl ApiClient {
                     }
                 }
             }
+            if !assembly.is_empty() {
+                body.set_idle(self.idle);
+            }
         }
         match parser.finish().as_deref().map(str::trim) {
             Some("[DONE]") => return Ok(assembly),
@@ -412,7 +452,7 @@ impl ApiClient {
 /// The stream is alive, but brings no part of a reply.
 fn only_comments() -> Failure {
     Failure::retry(
-        "first_byte_timeout",
+        NO_FIRST_BYTE,
         "only keep-alive comments within model.first_byte_timeout_seconds",
     )
 }
@@ -440,7 +480,7 @@ fn count(tokens: Tokens) {
 const RETRIED: [&str; 6] = [
     "broken",
     "connect",
-    "first_byte_timeout",
+    NO_FIRST_BYTE,
     "idle_timeout",
     "page",
     "status",

@@ -73,7 +73,9 @@ fn classify(
     let words = ApiError::read(error);
     let shown = redactor.redact(body);
     // Old versions of llama.cpp report it with a 500.
-    if !matches!(status, 401 | 403 | 429) && overflow::says_so(body) {
+    let is_too_long = overflow::exceeds_a_rate(body)
+        || (!matches!(status, 401 | 403 | 429) && overflow::says_so(body));
+    if is_too_long {
         let text = redactor.redact(message(error).unwrap_or(body));
         return Failure::Final(LlmError::ContextTooLong(overflow::read(error, text)));
     }
@@ -82,7 +84,11 @@ fn classify(
             status,
             body: shown,
         }),
-        429 if words.is_out_of_quota() => Failure::Final(LlmError::Refused {
+        402 => Failure::Final(LlmError::OutOfQuota {
+            status,
+            body: shown,
+        }),
+        429 if words.is_out_of_quota() => Failure::Final(LlmError::OutOfQuota {
             status,
             body: shown,
         }),
@@ -217,6 +223,7 @@ mod tests {
             Failure::Retry { .. } => "retry",
             Failure::Final(LlmError::Refused { .. }) => "refused",
             Failure::Final(LlmError::Unauthorized { .. }) => "unauthorized",
+            Failure::Final(LlmError::OutOfQuota { .. }) => "no quota",
             Failure::Final(LlmError::ContextTooLong(_)) => "too long",
             Failure::Final(LlmError::NotFound { .. }) => "not found",
             Failure::Final(LlmError::NotAnApi(_)) => "no api",
@@ -231,7 +238,7 @@ mod tests {
             (301, "refused"),
             (400, "refused"),
             (401, "unauthorized"),
-            (402, "refused"),
+            (402, "no quota"),
             (403, "unauthorized"),
             (404, "not found"),
             (408, "retry"),
@@ -252,13 +259,27 @@ mod tests {
     fn bodies_decide_where_the_status_does_not() {
         let redactor = Redactor::default();
         for (status, body, expected) in [
-            (429, r#"{"error":{"code":"insufficient_quota"}}"#, "refused"),
+            (
+                429,
+                r#"{"error":{"code":"insufficient_quota"}}"#,
+                "no quota",
+            ),
             (
                 429,
                 r#"{"error":{"type":"insufficient_quota","code":null}}"#,
-                "refused",
+                "no quota",
             ),
             (429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, "retry"),
+            (
+                429,
+                r#"{"error":{"message":"Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 33568.","type":"tokens","code":"rate_limit_exceeded"}}"#,
+                "too long",
+            ),
+            (
+                413,
+                r#"{"error":{"message":"Request too large for model `m` on tokens per minute (TPM): Limit 8000, Requested 34031","code":"rate_limit_exceeded"}}"#,
+                "too long",
+            ),
             (
                 400,
                 r#"{"error":{"code":"context_length_exceeded"}}"#,
@@ -342,7 +363,7 @@ mod tests {
             ),
             (
                 json!({ "error": { "type": "insufficient_quota" } }),
-                Some("refused"),
+                Some("no quota"),
             ),
             (
                 json!({ "error": { "code": "context_length_exceeded" } }),

@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Substrings of their errors, in lower case: OpenAI, Azure, vLLM, SGLang, llama.cpp, LM Studio, Ollama,
 /// TGI, Groq, Cerebras, Anthropic, Bedrock, Google, Mistral, Cohere, xAI, Moonshot, Zhipu, DashScope,
 /// MiniMax, Copilot, Fireworks, and what LiteLLM's proxy takes for it.
-const WORDINGS: [&str; 45] = [
+const WORDINGS: [&str; 46] = [
     "context_length_exceeded",
     "contextwindowexceedederror",
     "context window error",
@@ -54,6 +54,8 @@ const WORDINGS: [&str; 45] = [
     "expected maxlength:",
     "length limit exceeded",
     "range of input length should be",
+    // Ollama, whose window the newest messages alone fill.
+    "no user query found in messages",
 ];
 /// LiteLLM's words for a text that is too long; the same words refuse other fields, such as `user`.
 const LONG_STRING: &str = "string too long. expected a string with maximum length";
@@ -101,6 +103,29 @@ pub(super) fn says_so(text: &str) -> bool {
     let long_string = text.contains(LONG_STRING) && !text.contains("invalid 'user'");
     let cerebras = text.contains("current length is") && text.contains("while limit is");
     long_string || cerebras || WORDINGS.iter().any(|known| text.contains(known))
+}
+
+/// What a rate allows in a whole period, and what one request needs.
+static RATE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"limit:? ([0-9][0-9,]*)[^.]*?requested:? ([0-9][0-9,]*)").ok());
+
+/// Whether one request needs more tokens than the rate allows in a whole period, so that no wait helps: "Limit 8000,
+/// Requested 34031" (OpenAI, Groq), and `tokens_limit_reached` (GitHub Models).
+pub(super) fn exceeds_a_rate(text: &str) -> bool {
+    let text = text.to_lowercase();
+    if text.contains("tokens_limit_reached") {
+        return true;
+    }
+    let Some(found) = RATE
+        .as_ref()
+        .and_then(|it| it.captures(&text))
+        .filter(|_| text.contains("token"))
+    else {
+        return false;
+    };
+    let number = |at: usize| found[at].replace(',', "").parse::<u64>().ok();
+    let (limit, requested) = (number(1), number(2));
+    matches!((limit, requested), (Some(limit), Some(requested)) if requested > limit)
 }
 
 /// The sizes in an error, and the words to show. `error` is its object, if it is one.
@@ -182,7 +207,7 @@ mod tests {
     use super::*;
 
     /// The known wordings, with prompt and window as a person would read them.
-    const KNOWN: [(&str, u64, u64); 30] = [
+    const KNOWN: [(&str, u64, u64); 31] = [
         (
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9120 tokens. Please reduce the length of the messages.",
             9120,
@@ -317,6 +342,7 @@ mod tests {
         ("invalid params, context window exceeds limit (2013)", 0, 0),
         ("the input length exceeds the context length", 0, 0),
         ("Prompt exceeds max length", 0, 0),
+        ("no user query found in messages", 0, 0),
     ];
 
     #[test]
@@ -336,6 +362,36 @@ mod tests {
             let seen = (read.prompt.unwrap_or(0), read.window.unwrap_or(0));
             assert_eq!(seen, (prompt, window), "{text}");
         }
+    }
+
+    #[test]
+    fn a_request_that_a_rate_never_allows_is_too_long() {
+        for (text, is_too_long) in [
+            (
+                "Request too large for model `openai/gpt-oss-120b` in organization `org_01` service tier `on_demand` on tokens per minute (TPM): Limit 8000, Requested 34031, please reduce your message size and try again.",
+                true,
+            ),
+            (
+                "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30,000, Requested 33,568. The input or output tokens must be reduced in order to run successfully.",
+                true,
+            ),
+            (
+                r#"{"error":{"code":"tokens_limit_reached","message":"Request body too large for gpt-4o model. Max size: 8000 tokens."}}"#,
+                true,
+            ),
+            (
+                "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Used 29500, Requested 2000. Please try again in 3s.",
+                false,
+            ),
+            (
+                "Rate limit reached for requests: Limit 3, Used 3, Requested 1.",
+                false,
+            ),
+        ] {
+            assert_eq!(exceeds_a_rate(text), is_too_long, "{text}");
+        }
+        let read = read(&Value::Null, "Limit 8000, Requested 34031".into());
+        assert!(read.to_string().contains("34031"), "{read}");
     }
 
     #[test]

@@ -10,11 +10,15 @@
 use std::future::Future;
 use std::time::Duration;
 
+use agentmine_domain::Usage;
 use chrono::{DateTime, Utc};
 
 use super::notice::Notices;
 use super::page;
 use crate::error::LlmError;
+
+/// The reason of a try that brought no part of a reply in time.
+pub(super) const NO_FIRST_BYTE: &str = "first_byte_timeout";
 
 /// The longest wait for which a call continues only because it has tries left.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
@@ -54,6 +58,10 @@ impl Failure {
             Self::Final(LlmError::NotAnApi(page)) => page,
             Self::Final(LlmError::NotFound { status, body }) => match page::described(&body) {
                 Some(page) => format!("{page} (status {status})"),
+                // A model API says in JSON that it has no such model. A proxy whose server is away does not.
+                None if status == 404 && !body.starts_with(['{', '[']) => {
+                    format!("status {status} ({body})")
+                }
                 None => return Self::Final(LlmError::NotFound { status, body }),
             },
             other => return other,
@@ -63,6 +71,16 @@ impl Failure {
             reason: "page",
             detail: format!("{detail} instead of a reply"),
             after: None,
+        }
+    }
+
+    /// Whether the server began to answer, and its reply broke off: it may have been paid for.
+    pub(crate) fn is_of_broken_reply(&self) -> bool {
+        match self {
+            Self::Retry {
+                trouble, reason, ..
+            } => *trouble == Trouble::Reply && *reason != NO_FIRST_BYTE,
+            Self::Final(_) => false,
         }
     }
 
@@ -144,6 +162,7 @@ impl RetryPolicy {
                     tries: tried,
                     detail: format!("{detail} (gave up after {} s)", begun.elapsed().as_secs()),
                     until,
+                    spent: Usage::default(),
                 };
             let (trouble, reason, detail, after) =
                 match tokio::time::timeout_at(deadline, attempt(tried)).await {
@@ -205,6 +224,26 @@ mod tests {
             reason: "status",
             detail: "busy".into(),
             after: after.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn a_proxy_whose_server_is_away_answers_404_without_json() {
+        for (body, is_away) in [
+            ("404 page not found", true),
+            ("(empty body)", true),
+            ("default backend - 404", true),
+            (
+                r#"{"error":{"message":"The model `m` does not exist"}}"#,
+                false,
+            ),
+        ] {
+            let failure = Failure::Final(LlmError::NotFound {
+                status: 404,
+                body: body.into(),
+            });
+            let seen = matches!(failure.at_proven_address(), Failure::Retry { .. });
+            assert_eq!(seen, is_away, "{body}");
         }
     }
 

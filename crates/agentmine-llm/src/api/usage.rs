@@ -26,7 +26,7 @@ impl Prices {
     pub(crate) fn of(config: &ModelConfig) -> Self {
         Self {
             input: config.input_price,
-            cached: config.cached_input_price,
+            cached: config.cached_input_price.unwrap_or(config.input_price),
             output: config.output_price,
         }
     }

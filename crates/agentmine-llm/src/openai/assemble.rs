@@ -8,12 +8,21 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::extra::{add_of_call, add_of_reply};
 use crate::api::{self, Malformed, Tokens};
-use crate::message::{ModelReply, Stop, ToolCall};
+use crate::message::{Extra, ModelReply, Stop, ToolCall};
 use crate::model::Delta;
 
 /// Calls in one reply at most. A model that repeats itself can ask for thousands.
 const MAX_CALLS: usize = 256;
+
+/// The words of servers that failed in the middle of a reply: DeepSeek, Zhipu, vLLM, OpenRouter.
+const FAILURES: [&str; 4] = [
+    "insufficient_system_resource",
+    "network_error",
+    "abort",
+    "error",
+];
 
 /// A call that may still grow.
 #[derive(Debug)]
@@ -22,6 +31,7 @@ struct Slot {
     id: String,
     name: String,
     arguments: String,
+    extra: Extra,
 }
 
 /// A reply so far.
@@ -29,6 +39,9 @@ struct Slot {
 pub(super) struct ChatAssembly {
     text: String,
     slots: Vec<Slot>,
+    extra: Extra,
+    /// Bytes in `extra` and those of the calls.
+    extra_size: usize,
     finish: Option<String>,
     tokens: Option<Tokens>,
 }
@@ -53,6 +66,7 @@ impl api::Assembly for ChatAssembly {
                 delta => delta,
             };
             self.add_text(said, &mut deltas);
+            add_of_reply(&mut self.extra, said, &mut self.extra_size);
             for call in said["tool_calls"].as_array().into_iter().flatten() {
                 self.add_call(call, &mut deltas)?;
             }
@@ -77,6 +91,10 @@ impl api::Assembly for ChatAssembly {
         self.text.is_empty() && self.slots.is_empty() && self.finish.is_none()
     }
 
+    fn failure(&self) -> Option<&str> {
+        self.finish.as_deref().filter(|it| FAILURES.contains(it))
+    }
+
     fn finish(mut self, turn: usize) -> (ModelReply, Tokens) {
         if self.slots.iter().all(|slot| slot.index.is_some()) {
             self.slots.sort_by_key(|slot| slot.index);
@@ -89,6 +107,7 @@ impl api::Assembly for ChatAssembly {
                 mut id,
                 name,
                 arguments,
+                extra,
             } = slot;
             let mut again = 0;
             while id.is_empty() || ids.contains(&id) {
@@ -103,6 +122,7 @@ impl api::Assembly for ChatAssembly {
                 id,
                 name,
                 arguments,
+                extra,
             });
         }
         let stop = match self.finish.as_deref() {
@@ -116,6 +136,7 @@ impl api::Assembly for ChatAssembly {
             text: self.text,
             calls,
             stop,
+            extra: self.extra,
         };
         (reply, self.tokens.unwrap_or_default())
     }
@@ -156,6 +177,7 @@ impl ChatAssembly {
                     id: id.to_owned(),
                     name: String::new(),
                     arguments: String::new(),
+                    extra: Extra::new(),
                 });
                 self.slots.len() - 1
             }
@@ -168,6 +190,7 @@ impl ChatAssembly {
             slot.name.push_str(name);
             deltas.push(Delta::Call(name.to_owned()));
         }
+        add_of_call(&mut slot.extra, call, &mut self.extra_size);
         match &call["function"]["arguments"] {
             Value::String(text) => slot.arguments.push_str(text),
             Value::Null => {}
@@ -203,10 +226,12 @@ fn tokens(usage: &Value) -> Tokens {
     // DeepSeek has its own name for it.
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"])
         .max(number(&usage["prompt_cache_hit_tokens"]));
+    // Some servers count the reasoning in the total alone (xAI, Gemini's compatible API).
+    let rest = number(&usage["total_tokens"]).saturating_sub(input);
     Tokens {
         input,
         cached: cached.min(input),
-        output: number(&usage["completion_tokens"]),
+        output: number(&usage["completion_tokens"]).max(rest),
     }
 }
 

@@ -200,7 +200,7 @@ fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
     let (_, tokens) = assemble(&[finish("stop"), usage]);
     let prices = Prices::of(&ModelConfig {
         input_price: 2.0,
-        cached_input_price: 0.5,
+        cached_input_price: Some(0.5),
         output_price: 8.0,
         ..ModelConfig::default()
     });
@@ -229,6 +229,80 @@ fn missing_usage_is_no_error() {
             .total_tokens(),
         0
     );
+}
+
+#[test]
+fn what_servers_want_back_is_put_together_from_its_pieces() {
+    let details = |detail: Value| delta(json!({ "reasoning_details": [detail] }));
+    let (reply, _) = assemble(&[
+        delta(json!({ "reasoning_content": "First " })),
+        delta(json!({ "reasoning_content": "this.", "content": null })),
+        details(json!({ "type": "reasoning.text", "index": 0, "text": "One ", "signature": null })),
+        details(json!({ "type": "reasoning.text", "index": 0, "text": "thought" })),
+        details(json!({ "type": "reasoning.text", "index": 0, "signature": "s1" })),
+        details(json!({ "type": "reasoning.text", "index": 0, "text": "Another" })),
+        details(json!({ "type": "reasoning.encrypted", "index": 1, "data": "a" })),
+        details(json!({ "type": "reasoning.encrypted", "index": 1, "data": "b" })),
+        delta(
+            json!({ "thinking_blocks": [{ "type": "thinking", "thinking": "So", "signature": "" }] }),
+        ),
+        delta(
+            json!({ "thinking_blocks": [{ "type": "thinking", "thinking": "", "signature": "s2" }] }),
+        ),
+        calls(
+            json!([{ "index": 0, "id": "a", "function": { "name": "one", "arguments": "{}" },
+            "extra_content": { "google": { "thought_signature": "s3" } } }]),
+        ),
+        delta(json!({ "tool_calls": [{ "index": 0, "extra_content": {} }], "unknown": "dropped" })),
+    ]);
+    let expected = json!({
+        "reasoning_content": "First this.",
+        "reasoning_details": [
+            { "type": "reasoning.text", "index": 0, "text": "One thought", "signature": "s1" },
+            { "type": "reasoning.text", "index": 0, "text": "Another" },
+            { "type": "reasoning.encrypted", "index": 1, "data": "a" },
+            { "type": "reasoning.encrypted", "index": 1, "data": "b" },
+        ],
+        "thinking_blocks": [{ "type": "thinking", "thinking": "So", "signature": "s2" }],
+    });
+    assert_eq!(Value::Object(reply.extra), expected);
+    let signed = json!({ "extra_content": { "google": { "thought_signature": "s3" } } });
+    assert_eq!(Value::Object(reply.calls[0].extra.clone()), signed);
+}
+
+#[test]
+fn endless_thoughts_are_cut() {
+    let long = "x".repeat(1 << 20);
+    let pieces: Vec<Value> = (0..8)
+        .map(|_| delta(json!({ "reasoning_content": long })))
+        .collect();
+    let (reply, _) = assemble(&pieces);
+    let kept = reply.extra["reasoning_content"].as_str().unwrap();
+    assert_eq!(kept.len(), 4 << 20);
+}
+
+#[test]
+fn reasoning_that_only_the_total_counts_is_output() {
+    let usage = json!({ "prompt_tokens": 21, "completion_tokens": 0, "total_tokens": 81 });
+    let mut event = whole(json!({ "content": "hi" }), json!("stop"));
+    event["usage"] = usage;
+    let (_, tokens) = assemble(&[event]);
+    assert_eq!((tokens.input, tokens.output), (21, 60));
+}
+
+#[test]
+fn a_reply_that_the_server_could_not_finish_is_a_failure() {
+    for (word, fails) in [
+        ("insufficient_system_resource", true),
+        ("abort", true),
+        ("stop", false),
+        ("eos_token", false),
+    ] {
+        let mut assembly = ChatAssembly::default();
+        assembly.add(&delta(json!({ "content": "Half" }))).unwrap();
+        assembly.add(&finish(word)).unwrap();
+        assert_eq!(assembly.failure().is_some(), fails, "{word}");
+    }
 }
 
 #[test]

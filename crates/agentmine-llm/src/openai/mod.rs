@@ -3,7 +3,10 @@
 //! Guaranteed: the same conversation gives the same request. `crate::api` guarantees the rest.
 
 mod assemble;
+mod extra;
 mod wire;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentmine_domain::Usage;
 use agentmine_runtime::config::{ModelConfig, Secret};
@@ -18,10 +21,12 @@ use crate::error::LlmError;
 use crate::message::ModelReply;
 use crate::model::{Delta, Model, ModelRequest, Probe};
 use assemble::ChatAssembly;
-use wire::{LimitName, Settings};
+use wire::{LimitName, NEWER_LIMIT, Settings};
 
 /// The host of OpenAI's own API.
 const OPENAI_HOST: &str = "api.openai.com";
+/// Its hosts in other regions.
+const OPENAI_REGIONS: &str = ".api.openai.com";
 
 /// A model behind Chat Completions.
 #[derive(Debug)]
@@ -29,6 +34,8 @@ pub struct OpenAi {
     client: ApiClient,
     endpoint: Url,
     settings: Settings,
+    /// Whether the server refused `max_tokens` under this name, as Azure does for newer models.
+    wants_newer_limit: AtomicBool,
 }
 
 impl OpenAi {
@@ -54,12 +61,33 @@ impl OpenAi {
                 stream: config.stream,
                 temperature: config.temperature,
                 max_tokens: config.max_output_tokens,
-                limit_name: match host {
-                    OPENAI_HOST => LimitName::MaxCompletionTokens,
-                    _ => LimitName::MaxTokens,
+                limit_name: match host == OPENAI_HOST || host.ends_with(OPENAI_REGIONS) {
+                    true => LimitName::MaxCompletionTokens,
+                    false => LimitName::MaxTokens,
                 },
+                more: config.extra_body.clone(),
             },
+            wants_newer_limit: AtomicBool::new(false),
         })
+    }
+}
+
+impl OpenAi {
+    async fn send(
+        &self,
+        request: &ModelRequest<'_>,
+        watch: Option<&UnboundedSender<Delta>>,
+    ) -> Result<(ModelReply, Usage), LlmError> {
+        let limit_name = match self.wants_newer_limit.load(Ordering::Relaxed) {
+            true => LimitName::MaxCompletionTokens,
+            false => self.settings.limit_name,
+        };
+        let body = wire::body((&self.settings, limit_name), request).map_err(|error| {
+            LlmError::Protocol(format!("the request cannot be encoded: {error}"))
+        })?;
+        self.client
+            .reply::<ChatAssembly>(body, request.turn(), watch)
+            .await
     }
 }
 
@@ -74,12 +102,17 @@ impl Model for OpenAi {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let body = wire::body(&self.settings, &request).map_err(|error| {
-            LlmError::Protocol(format!("the request cannot be encoded: {error}"))
-        })?;
-        self.client
-            .reply::<ChatAssembly>(body, request.turn(), watch)
-            .await
+        match self.send(&request, watch).await {
+            Err(LlmError::Refused { status: 400, body })
+                if body.contains(NEWER_LIMIT) && self.settings.max_tokens.is_some() =>
+            {
+                match self.wants_newer_limit.swap(true, Ordering::Relaxed) {
+                    true => Err(LlmError::Refused { status: 400, body }),
+                    false => self.send(&request, watch).await,
+                }
+            }
+            replied => replied,
+        }
     }
 
     async fn probe(&self) -> Result<Probe, LlmError> {

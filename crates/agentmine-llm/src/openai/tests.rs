@@ -346,6 +346,7 @@ async fn calls_of_a_stream_reach_the_caller_in_order_with_their_arguments_as_wri
         id: id.into(),
         name: name.into(),
         arguments: arguments.into(),
+        ..ToolCall::default()
     };
     assert_eq!(
         reply.calls,
@@ -486,6 +487,78 @@ async fn a_pause_within_a_reply_has_a_time_limit() {
     model.client.retries.max_tries = 2;
     let error = ask(&model).await.unwrap_err();
     assert!(error.to_string().contains("the reply stopped"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_may_think_longer_before_the_first_part_than_between_two() {
+    let role = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":null}}]}\n\n";
+    for (sent, seconds) in [(role, 2), (HALF, 1)] {
+        let server = Server::start(vec![Act::Stall(stream(sent))]).await;
+        let mut model = server.model();
+        model.client.retries.max_tries = 1;
+        model.client.first_byte = Duration::from_secs(2);
+        model.client.idle = Duration::from_secs(1);
+        let error = ask(&model).await.unwrap_err().to_string();
+        let text = format!("the reply stopped for {seconds} s");
+        assert!(error.contains(&text), "{sent}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn replies_that_break_off_are_in_the_usage() {
+    let half = || Act::Close(stream(HALF));
+    let server = Server::start(vec![half(), half(), Act::Keep(hello_stream())]).await;
+    let config = ModelConfig {
+        input_price: 1000.0,
+        ..server.config()
+    };
+    let (_, usage) = ask(&impatient(&config)).await.unwrap();
+    let sent = server.requests()[0].split_once("\r\n\r\n").unwrap().1.len() as u64 / 4;
+    assert_eq!((usage.model_calls, usage.input_tokens), (3, 9 + 2 * sent));
+    assert_eq!(usage.cost_micros, (9 + 2 * sent) * 1000);
+    let server = Server::start(vec![half()]).await;
+    let error = ask(&impatient(&server.config())).await.unwrap_err();
+    assert_eq!(error.spent().model_calls, 5, "{error}");
+    // One that did not answer at all has nothing to be paid for.
+    let server = Server::start(vec![Act::Keep(response("503 Busy", "", ""))]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert_eq!(error.spent(), Usage::default(), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_has_replied_to_another_task_is_waited_for() {
+    let absent = || Act::Keep(response("404 Not Found", "", "404 page not found"));
+    let hello = || Act::Keep(hello_stream());
+    let server = Server::start(vec![hello(), absent(), hello()]).await;
+    let model = server.model();
+    ask(&model).await.unwrap();
+    ask(&model).await.unwrap();
+    assert_eq!(server.requests().len(), 3);
+    let server = Server::start(vec![absent(), hello()]).await;
+    let error = ask(&server.model()).await.unwrap_err();
+    assert!(matches!(error, LlmError::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_the_newer_name_of_the_limit_gets_it_from_then_on() {
+    let refusal = r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.","param":"max_tokens","code":"unsupported_parameter"}}"#;
+    let refusal = response(
+        "400 Bad Request",
+        "content-type: application/json\r\n",
+        refusal,
+    );
+    let server = Server::start(vec![Act::Keep(refusal), Act::Keep(hello_stream())]).await;
+    let mut config = server.config();
+    config.max_output_tokens = Some(100);
+    let model = impatient(&config);
+    ask(&model).await.unwrap();
+    ask(&model).await.unwrap();
+    let newer: Vec<bool> = server
+        .requests()
+        .iter()
+        .map(|it| it.contains("\"max_completion_tokens\":100"))
+        .collect();
+    assert_eq!(newer, [false, true, true]);
 }
 
 #[tokio::test]

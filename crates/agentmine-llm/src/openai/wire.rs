@@ -4,9 +4,9 @@
 //! shorter, since the messages come last. A provider's prompt cache then holds from step to step.
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::message::{Message, ModelReply, ToolCall, ToolSpec};
+use crate::message::{Extra, Message, ModelReply, ToolCall, ToolSpec};
 use crate::model::ModelRequest;
 
 /// The part of each request that comes from the configuration.
@@ -22,7 +22,12 @@ pub(crate) struct Settings {
     pub(crate) max_tokens: Option<u32>,
     /// What the limit is called on this server.
     pub(crate) limit_name: LimitName,
+    /// More members of the request.
+    pub(crate) more: Map<String, Value>,
 }
+
+/// The newer name of the limit, as servers word it that refuse the older.
+pub(crate) const NEWER_LIMIT: &str = "max_completion_tokens";
 
 /// Newer models of OpenAI refuse `max_tokens`; most other servers know no other name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +52,8 @@ struct Body<'a> {
     max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
+    #[serde(flatten)]
+    more: &'a Map<String, Value>,
     messages: Vec<WireMessage<'a>>,
 }
 
@@ -82,6 +89,8 @@ enum WireMessage<'a> {
         content: Option<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
+        #[serde(flatten)]
+        extra: &'a Extra,
     },
     Tool {
         tool_call_id: &'a str,
@@ -94,6 +103,8 @@ struct Call<'a> {
     id: &'a str,
     r#type: &'static str,
     function: CallFunction<'a>,
+    #[serde(flatten)]
+    extra: &'a Extra,
 }
 
 #[derive(Serialize)]
@@ -103,13 +114,17 @@ struct CallFunction<'a> {
 }
 
 /// The body of one request.
-pub(crate) fn body(settings: &Settings, request: &ModelRequest<'_>) -> serde_json::Result<Vec<u8>> {
+pub(crate) fn body(
+    (settings, limit_name): (&Settings, LimitName),
+    request: &ModelRequest<'_>,
+) -> serde_json::Result<Vec<u8>> {
     let Settings {
         model,
         stream,
         temperature,
         max_tokens,
-        limit_name,
+        limit_name: _,
+        more,
     } = settings;
     let (newer, older) = match limit_name {
         LimitName::MaxCompletionTokens => (*max_tokens, None),
@@ -125,6 +140,7 @@ pub(crate) fn body(settings: &Settings, request: &ModelRequest<'_>) -> serde_jso
         max_completion_tokens: newer,
         max_tokens: older,
         tools: request.tools.iter().map(tool).collect(),
+        more,
         messages: request.messages.iter().map(message).collect(),
     })
 }
@@ -156,9 +172,11 @@ fn message(message: &Message) -> WireMessage<'_> {
             text,
             calls,
             stop: _,
+            extra,
         }) => WireMessage::Assistant {
             content: (calls.is_empty() || !text.is_empty()).then_some(text),
             tool_calls: calls.iter().map(call).collect(),
+            extra,
         },
         Message::Tool {
             call_id,
@@ -177,6 +195,7 @@ fn call(call: &ToolCall) -> Call<'_> {
         id,
         name,
         arguments,
+        extra,
     } = call;
     // Some servers (Ollama, vLLM with some chat templates) parse the arguments in the history and refuse
     // the whole conversation because of one malformed call: anything but an object is wrapped in one.
@@ -195,6 +214,7 @@ fn call(call: &ToolCall) -> Call<'_> {
             name: wire_name(name),
             arguments,
         },
+        extra,
     }
 }
 
@@ -227,10 +247,17 @@ mod tests {
             temperature: Some(0.5),
             max_tokens: Some(4096),
             limit_name: LimitName::MaxCompletionTokens,
+            more: Map::new(),
         }
     }
 
     fn conversation() -> Vec<Message> {
+        let call = |id: &str, name: &str, arguments: &str| ToolCall {
+            id: id.into(),
+            name: name.into(),
+            arguments: arguments.into(),
+            ..ToolCall::default()
+        };
         vec![
             Message::System {
                 text: "You work.".into(),
@@ -239,25 +266,13 @@ mod tests {
                 text: "Fix \"it\"\nnow".into(),
             },
             Message::Assistant(ModelReply {
-                text: String::new(),
                 calls: vec![
-                    ToolCall {
-                        id: "call_1".into(),
-                        name: "shell".into(),
-                        arguments: "{ \"b\": 1, \"a\": 2 }".into(),
-                    },
-                    ToolCall {
-                        id: "call_2".into(),
-                        name: "shell".into(),
-                        arguments: "{\"cut".into(),
-                    },
-                    ToolCall {
-                        id: "call_3".into(),
-                        name: "server:tool 挨".into(),
-                        arguments: String::new(),
-                    },
+                    call("call_1", "shell", "{ \"b\": 1, \"a\": 2 }"),
+                    call("call_2", "shell", "{\"cut"),
+                    call("call_3", "server:tool 挨", ""),
                 ],
                 stop: Stop::ToolCalls,
+                ..ModelReply::default()
             }),
             Message::Tool {
                 call_id: "call_1".into(),
@@ -296,7 +311,7 @@ mod tests {
             tools: &tools,
             conversation: None,
         };
-        let bytes = body(&settings(), &request).unwrap();
+        let bytes = body((&settings(), settings().limit_name), &request).unwrap();
         let pretty =
             serde_json::to_string_pretty(&serde_json::from_slice::<Value>(&bytes).unwrap())
                 .unwrap();
@@ -408,6 +423,33 @@ mod tests {
     }
 
     #[test]
+    fn a_server_gets_back_what_it_sent_beside_text_and_calls() {
+        let extra = |name: &str| Extra::from_iter([(name.to_owned(), json!("as it was"))]);
+        let mut messages = conversation();
+        let Message::Assistant(reply) = &mut messages[2] else {
+            panic!("no reply");
+        };
+        reply.extra = extra("reasoning_content");
+        reply.calls[1].extra = extra("extra_content");
+        let request = ModelRequest {
+            messages: &messages,
+            tools: &[],
+            conversation: None,
+        };
+        let settings = Settings {
+            more: Map::from_iter([("reasoning_effort".to_owned(), json!("low"))]),
+            ..settings()
+        };
+        let bytes = body((&settings, settings.limit_name), &request).unwrap();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let reply = &body["messages"][2];
+        assert_eq!(reply["reasoning_content"], "as it was");
+        assert_eq!(reply["tool_calls"][1]["extra_content"], "as it was");
+        assert_eq!(reply["tool_calls"][0].get("extra_content"), None);
+        assert_eq!(body["reasoning_effort"], "low");
+    }
+
+    #[test]
     fn what_is_not_set_is_not_sent() {
         let settings = Settings {
             stream: false,
@@ -422,7 +464,8 @@ mod tests {
             tools: &[],
             conversation: None,
         };
-        let text = String::from_utf8(body(&settings, &request).unwrap()).unwrap();
+        let text =
+            String::from_utf8(body((&settings, settings.limit_name), &request).unwrap()).unwrap();
         insta::assert_snapshot!(text, @r#"{"model":"gpt-5","stream":false,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
     }
 
@@ -435,7 +478,7 @@ mod tests {
                 tools: &tools,
                 conversation: None,
             };
-            body(&settings(), &request).unwrap()
+            body((&settings(), settings().limit_name), &request).unwrap()
         };
         for count in 1..messages.len() {
             let (shorter, longer) = (bytes(count), bytes(count + 1));

@@ -316,7 +316,8 @@ pub struct ModelConfig {
     pub connect_timeout_seconds: u64,
     /// Timeout until the first byte of a reply, in seconds.
     pub first_byte_timeout_seconds: u64,
-    /// Timeout between two parts of a reply, in seconds.
+    /// Timeout between two parts of a reply, in seconds, once it has begun. Some servers hold a tool call back until it
+    /// is complete.
     pub idle_timeout_seconds: u64,
     /// Tries of one call, including the first. A call whose replies break off ends after these.
     pub max_tries: u32,
@@ -328,12 +329,15 @@ pub struct ModelConfig {
     pub waiting_notice_seconds: u64,
     /// US dollars for a million input tokens; used to compute costs.
     pub input_price: f64,
-    /// US dollars for a million cached input tokens.
-    pub cached_input_price: f64,
+    /// US dollars for a million cached input tokens. Default: `input_price`.
+    pub cached_input_price: Option<f64>,
     /// US dollars for a million output tokens.
     pub output_price: f64,
     /// More headers for each request, e.g. for a gateway in front of the model.
     pub headers: BTreeMap<String, Secret>,
+    /// More members of each request's body, for what only some servers know: `{reasoning_effort: low}`, or
+    /// `{cache_control: {type: ephemeral}}` where a proxy does not cache prompts by itself.
+    pub extra_body: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Default for ModelConfig {
@@ -350,14 +354,15 @@ impl Default for ModelConfig {
             max_output_tokens: None,
             connect_timeout_seconds: 10,
             first_byte_timeout_seconds: 300,
-            idle_timeout_seconds: 120,
+            idle_timeout_seconds: 300,
             max_tries: 5,
             retry_seconds: 300,
             waiting_notice_seconds: 60,
             input_price: 0.0,
-            cached_input_price: 0.0,
+            cached_input_price: None,
             output_price: 0.0,
             headers: BTreeMap::new(),
+            extra_body: serde_json::Map::new(),
         }
     }
 }

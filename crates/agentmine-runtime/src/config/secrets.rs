@@ -148,6 +148,7 @@ impl SecretTexts {
             cached_input_price: _,
             output_price: _,
             headers,
+            extra_body: _,
         } = model;
         self.url(base_url.as_str());
         api_key.iter().for_each(|key| self.text(key.expose()));

@@ -505,7 +505,9 @@ fn request(n: usize, act: Act) -> ModelReply {
             id: format!("call_{n}"),
             name: name.into(),
             arguments: arguments.to_string(),
+            ..ToolCall::default()
         }],
         stop: Stop::ToolCalls,
+        ..ModelReply::default()
     }
 }

@@ -163,8 +163,10 @@ fn reply(n: u32) -> ModelReply {
             id: format!("call_{n}"),
             name: TOOL.into(),
             arguments: json!({ "command": format!("cargo test --workspace # {n}") }).to_string(),
+            ..ToolCall::default()
         }],
         stop: Stop::ToolCalls,
+        ..ModelReply::default()
     }
 }
 

@@ -145,8 +145,10 @@ impl Model for Works {
                     id: "call_1".into(),
                     name: "command-executor_execute_command".into(),
                     arguments: json!({ "command": WORK }).to_string(),
+                    ..ToolCall::default()
                 }],
                 stop: Stop::ToolCalls,
+                ..ModelReply::default()
             },
             true => {
                 tokio::time::sleep(self.reply).await;

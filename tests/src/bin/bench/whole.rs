@@ -137,11 +137,13 @@ impl Model for Few {
             id: format!("call_{n}"),
             name: "command-executor_execute_command".into(),
             arguments: json!({ "command": format!(": {n}") }).to_string(),
+            ..ToolCall::default()
         };
         let reply = ModelReply {
             text: "A step. ".repeat(60),
             calls: vec![call],
             stop: Stop::ToolCalls,
+            ..ModelReply::default()
         };
         Ok((reply, Usage::default()))
     }

@@ -79,6 +79,7 @@ mod tests {
             id: "1".into(),
             name: "tool".into(),
             arguments: arguments.into(),
+            ..ToolCall::default()
         };
         let reply = ModelReply {
             calls: vec![call],

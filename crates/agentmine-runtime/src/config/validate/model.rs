@@ -4,6 +4,18 @@ use super::rules::{Rules, shown};
 use crate::config::branch::{BranchPattern, InvalidBranchPattern};
 use crate::config::schema::{Agent, ModelConfig, Provider};
 
+/// The members of a request's body that `model.extra_body` cannot replace.
+const OF_REQUEST: [&str; 8] = [
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+];
+
 impl Rules<'_> {
     pub(super) fn model(&mut self, model: &ModelConfig) {
         self.http_url(
@@ -52,7 +64,10 @@ impl Rules<'_> {
         }
         let prices = [
             ("model.input_price", model.input_price),
-            ("model.cached_input_price", model.cached_input_price),
+            (
+                "model.cached_input_price",
+                model.cached_input_price.unwrap_or(0.0),
+            ),
             ("model.output_price", model.output_price),
         ];
         for (key, price) in prices {
@@ -61,6 +76,15 @@ impl Rules<'_> {
                 price >= 0.0,
                 || format!("the number {price}"),
                 "a price of at least 0",
+            );
+        }
+        for name in model.extra_body.keys() {
+            let key = format!("model.extra_body.{name}");
+            self.expect(
+                &key,
+                !OF_REQUEST.contains(&name.as_str()),
+                || "a member that AgentMine sends itself".into(),
+                "another member; some have a key of their own in `model`",
             );
         }
         for (name, value) in &model.headers {
