@@ -118,7 +118,7 @@ pub(crate) enum WorkspaceError {
         "{during}: the tracker refused the worker's credentials (HTTP {status}). hint: check that the token is not expired and may read and write this repository"
     )]
     Unauthorized { during: &'static str, status: u16 },
-    /// The gateway saw the repository's host fail.
+    /// The gateway saw the repository's host fail, or cannot be set up while the worker's disk is full.
     #[error("{during}: {detail}")]
     HostAway {
         during: &'static str,
@@ -128,6 +128,18 @@ pub(crate) enum WorkspaceError {
     NoSuchBranch { branch: String, output: String },
     #[error("branch {branch:?} could not be cloned: {output}")]
     Clone { branch: String, output: String },
+}
+
+impl From<GatewayError> for WorkspaceError {
+    fn from(error: GatewayError) -> Self {
+        match error.blame() {
+            Blame::World { .. } => Self::HostAway {
+                during: "the gateway could not be set up",
+                detail: error.to_string(),
+            },
+            Blame::Task | Blame::Ours => Self::Gateway(error),
+        }
+    }
 }
 
 impl From<AgentError<SessionError>> for SessionError {
@@ -185,11 +197,13 @@ impl SessionError {
             Self::Interrupted(_) | Self::Workspace(WorkspaceError::HostAway { .. }) => {
                 Blame::OUTAGE
             }
-            Self::Workspace(WorkspaceError::Unauthorized { .. } | WorkspaceError::Gateway(_))
+            Self::BareRepo(error) | Self::Workspace(WorkspaceError::Gateway(error)) => {
+                error.blame()
+            }
+            Self::Workspace(WorkspaceError::Unauthorized { .. })
             | Self::Effect(EffectError::Record { .. })
             | Self::Journal(_)
             | Self::Encode(_)
-            | Self::BareRepo(_)
             | Self::Checkpoint(_)
             | Self::Panicked(_) => Blame::Ours,
             Self::Workspace(
@@ -237,5 +251,24 @@ impl SessionError {
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned());
         Self::Panicked(text.unwrap_or_else(|| "no message".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_of_the_worker_costs_no_attempt() {
+        let io = |kind: ErrorKind| GatewayError::Io(kind.into());
+        let (full, denied) = (ErrorKind::StorageFull, ErrorKind::PermissionDenied);
+        assert_eq!(SessionError::BareRepo(io(full)).blame(), Blame::OUTAGE);
+        assert_eq!(SessionError::BareRepo(io(denied)).blame(), Blame::Ours);
+        let gateway = |kind| WorkspaceError::from(io(kind));
+        assert!(matches!(gateway(full), WorkspaceError::HostAway { .. }));
+        assert!(matches!(gateway(denied), WorkspaceError::Gateway(_)));
+        assert_eq!(SessionError::from(gateway(full)).blame(), Blame::OUTAGE);
     }
 }

@@ -282,8 +282,7 @@ async fn gateway(
     let network = with_presets(sandbox, network)
         .await
         .map_err(WorkspaceError::Start)?;
-    let gateway = Gateway::with_mirrors(GatewayConfig { git, network }, mirrors)
-        .map_err(WorkspaceError::Gateway)?;
+    let gateway = Gateway::with_mirrors(GatewayConfig { git, network }, mirrors)?;
     if let Some(authority) = gateway.authority() {
         let trusted = trust(sandbox, &authority).await;
         trusted.map_err(WorkspaceError::Start)?;

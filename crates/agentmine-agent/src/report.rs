@@ -292,7 +292,15 @@ fn protected(out: &mut String, files: &[String]) {
     out.push_str("**Review these files first:**\n\n| file | controls |\n|---|---|\n");
     for file in files.iter().take(MAX_ROWS) {
         let (controls, path) = file.split_once(": ").unwrap_or(("", file));
-        let _ = writeln!(out, "| `{}` | {} |", cell(path), cell(controls));
+        // In brackets are names that the file itself gives.
+        let named = controls
+            .strip_suffix(')')
+            .and_then(|it| it.split_once(" ("));
+        let controls = match named {
+            Some((controls, names)) => format!("{} (`{}`)", cell(controls), cell(names)),
+            None => cell(controls),
+        };
+        let _ = writeln!(out, "| `{}` | {controls} |", cell(path));
     }
     if files.len() > MAX_ROWS {
         let _ = writeln!(out, "| … and {} more | |", files.len() - MAX_ROWS);
@@ -344,6 +352,24 @@ fn web(out: &mut String, facts: &Facts) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_a_protected_file_gives_are_shown_as_code() {
+        let mut out = String::new();
+        let names = "filter=@org/team, diff=[x](https://evil.example), merge=<img/src=`x`>";
+        protected(
+            &mut out,
+            &[
+                format!("programs that git starts ({names}): .gitattributes"),
+                "CI: .github/workflows/ci.yml".to_owned(),
+            ],
+        );
+        let shown = names.replace('`', "'");
+        let rows = format!(
+            "\n| `.gitattributes` | programs that git starts (`{shown}`) |\n| `.github/workflows/ci.yml` | CI |\n"
+        );
+        assert!(out.contains(&rows), "{out}");
+    }
 
     #[test]
     fn a_request_is_quoted_as_its_page_shows_it() {

@@ -31,6 +31,27 @@ const REFERENCES: [&str; 11] = [
     "[epic:",
 ];
 
+/// The words with which a text closes the issue that is named after them, in lower case (GitLab's "Default closing
+/// pattern", which includes those of GitHub).
+pub const CLOSING_WORDS: &[&str] = &[
+    "close",
+    "closes",
+    "closed",
+    "closing",
+    "fix",
+    "fixes",
+    "fixed",
+    "fixing",
+    "resolve",
+    "resolves",
+    "resolved",
+    "resolving",
+    "implement",
+    "implements",
+    "implemented",
+    "implementing",
+];
+
 /// An untrusted text, changed so that it cannot close issues, mention people, show images, embed HTML, run a
 /// forge's quick actions (`/close`), hide something, or forge AgentMine's markers. What is changed is parted by
 /// a zero-width space, which no reader sees.
@@ -54,6 +75,7 @@ fn neutral_line(line: &str) -> String {
             '<' => rest.starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c)),
             '&' => is_entity(rest),
             '/' if at == start && is_quick_action(rest) => true,
+            'A'..='Z' if ends_with_closing_word(&line[..at]) && begins_key(&line[at..]) => true,
             _ => begins_reference(&line[at..]),
         };
         if parted {
@@ -97,6 +119,29 @@ fn is_quick_action(rest: &str) -> bool {
     rest.starts_with(word)
         && !word.is_empty()
         && word.chars().all(|c| c.is_ascii_alphabetic() || c == '_')
+}
+
+/// Whether the next word is what is closed, as after `Closes: `.
+fn ends_with_closing_word(text: &str) -> bool {
+    let before = text.trim_end();
+    if before.len() == text.len() {
+        return false;
+    }
+    let before = before.strip_suffix(':').unwrap_or(before);
+    let word = before
+        .rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+        .next();
+    word.is_some_and(|word| CLOSING_WORDS.iter().any(|it| it.eq_ignore_ascii_case(word)))
+}
+
+/// Whether a text begins with the key of an issue in Jira, as `PROJ-12`, which GitLab closes too.
+fn begins_key(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    text.split_once('-').is_some_and(|(project, number)| {
+        project.len() >= 2
+            && project.bytes().all(is_letter)
+            && number.starts_with(|c: char| c.is_ascii_digit())
+    })
 }
 
 /// A backslash before punctuation is not shown.
@@ -204,6 +249,27 @@ mod tests {
             "<~b> a < b && c !~[x](y) @~me #~1 G~H-2 g~l-2 /~issues/3 /~pull/4 /-/~merge_requests/5 [~issue:6]"
         );
         assert_eq!(parted.replace(PARTING, ""), text);
+    }
+
+    #[test]
+    fn a_key_of_another_tracker_is_not_closed() {
+        for (text, parted) in [
+            ("Closes PROJ-12", "Closes P~ROJ-12"),
+            ("it fixed:  A_2-3, too", "it fixed:  A~_2-3, too"),
+            ("(IMPLEMENTING AB-1)", "(IMPLEMENTING A~B-1)"),
+        ] {
+            assert_eq!(neutralized(text).replace(PARTING, "~"), parted);
+        }
+        for text in [
+            "PROJ-12 is open",
+            "prefixes PROJ-12",
+            "fixes a bug of PROJ-12",
+            "closes A-1",
+            "fixes Proj-12 and UTF-8",
+            "fixes PROJ-x",
+        ] {
+            assert_eq!(neutralized(text), text);
+        }
     }
 
     #[test]

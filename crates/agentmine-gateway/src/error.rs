@@ -4,7 +4,9 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use agentmine_domain::Blame;
 use agentmine_git::ViewError;
+use agentmine_runtime::shortage::is_shortage;
 
 use crate::wire::ref_name::InvalidBranch;
 
@@ -29,7 +31,7 @@ pub enum GatewayError {
     #[error("{0}")]
     Branch(String),
     /// The temporary folder cannot be written, or git cannot be started.
-    #[error(transparent)]
+    #[error("on the worker's machine: {0}")]
     Io(#[from] io::Error),
     /// A value of the configuration of the network, which is in the text, cannot be used.
     #[error("{0}")]
@@ -63,11 +65,54 @@ impl From<InvalidBranch> for GatewayError {
 }
 
 impl GatewayError {
+    /// Whose fault it is. The worker's disk may have room again at the next attempt.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Io(error)
+            | Self::Repository {
+                error: ViewError::NoGit(error) | ViewError::Io(error),
+                ..
+            } if is_shortage(error) => Blame::OUTAGE,
+            Self::Io(_)
+            | Self::Repository { .. }
+            | Self::Url
+            | Self::Client(_)
+            | Self::Branch(_)
+            | Self::Network(_)
+            | Self::Certificates { .. } => Blame::Ours,
+        }
+    }
+
     /// For a fault in one of the session's certificates.
     pub(crate) fn certificates(what: &'static str, why: &dyn Error) -> Self {
         Self::Certificates {
             what,
             why: why.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_an_outage_and_any_other_fault_is_ours() {
+        let of = |code| io::Error::from_raw_os_error(code);
+        for (error, blame) in [
+            (GatewayError::from(of(libc::ENOSPC)), Blame::OUTAGE),
+            (GatewayError::from(of(libc::EACCES)), Blame::Ours),
+            (
+                GatewayError::Repository {
+                    path: "/srv/repo.git".into(),
+                    error: ViewError::NoGit(of(libc::EMFILE)),
+                },
+                Blame::OUTAGE,
+            ),
+            (GatewayError::Url, Blame::Ours),
+        ] {
+            assert_eq!(error.blame(), blame, "{error}");
         }
     }
 }

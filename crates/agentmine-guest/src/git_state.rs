@@ -47,6 +47,8 @@ const STASH: &str = "refs/stash";
 /// Git reads the older stashes from there.
 const STASH_LOG: &str = "logs/refs/stash";
 const BRANCHES: &str = "refs/heads";
+/// The mode of a submodule in the index.
+const SUBMODULE: &str = "160000";
 
 /// The state may have so many bytes. A larger one is not taken along.
 const MAX_BYTES: usize = 1 << 20;
@@ -115,6 +117,10 @@ struct GitState {
     refs: BTreeMap<String, String>,
     /// Files with a staged change.
     staged: Vec<String>,
+    /// Staged changes of submodules, as entries of the index: `MODE OBJECT STAGE<tab>PATH`, or `0 ZEROS<tab>PATH` for one
+    /// that is gone. Where no submodule is checked out, its folder does not show which commit of it is staged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    submodules: Vec<String>,
     /// Entries of the index without a decision: `MODE OBJECT STAGE<tab>PATH`.
     unmerged: Vec<String>,
 }
@@ -176,16 +182,34 @@ pub(crate) async fn restore(git: &Git, commit: &str) -> Result<()> {
             git.attempt(["update-ref", name, id]).await?;
         }
     }
+    let write = |name: &str, content: &str| -> Result<()> {
+        let path = git.folder.join(name);
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(path, content)?;
+        Ok(())
+    };
+    if let Some(stashes) = state.files.get(STASH_LOG) {
+        write(STASH_LOG, stashes)?;
+    }
+    // Before the operation is there again: without the index it would end with what the index lacks.
+    restore_index(git, &state).await?;
     for (name, content) in &state.files {
-        if belongs(name) {
-            let path = git.folder.join(name);
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            std::fs::write(path, content)?;
+        if belongs(name) && name != STASH_LOG {
+            write(name, content)?;
         }
     }
+    Ok(())
+}
+
+async fn restore_index(git: &Git, state: &GitState) -> Result<()> {
     let ended = |lines: &[String]| lines.iter().map(|it| format!("{it}\0")).collect::<String>();
+    // First, since a file may be in the place of a submodule.
+    if !state.submodules.is_empty() {
+        let args = ["update-index", "-z", "--index-info"];
+        git.fed(args, ended(&state.submodules).as_bytes()).await?;
+    }
     if !state.staged.is_empty() {
         let args = ["update-index", "--add", "--remove", "-z", "--stdin"];
         git.fed(args, ended(&state.staged).as_bytes()).await?;
@@ -203,6 +227,34 @@ pub(crate) async fn restore(git: &Git, commit: &str) -> Result<()> {
         git.fed(args, lines.as_bytes()).await?;
     }
     Ok(())
+}
+
+/// Decides each conflict in the guest's index: for our side, or for the other one where ours has nothing. Returns
+/// whether there was one.
+pub(crate) async fn settle(with_ours: &Git) -> Result<bool> {
+    let listed = with_ours.run(["ls-files", "--unmerged", "-z"]).await?;
+    let mut decided: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    for entry in listed.split_terminator('\0') {
+        // In the order of their stages: the common ancestor's, ours, theirs.
+        if let Some((entry, path)) = entry.split_once('\t')
+            && let Some((entry, stage)) = entry.rsplit_once(' ')
+        {
+            let known = decided.entry(path).or_insert((stage, entry));
+            if known.0 == "1" {
+                *known = (stage, entry);
+            }
+        }
+    }
+    if decided.is_empty() {
+        return Ok(false);
+    }
+    let entries = decided
+        .iter()
+        .map(|(path, (_, entry))| format!("{entry} 0\t{path}\0"));
+    let entries: String = entries.collect();
+    let args = ["update-index", "-z", "--index-info"];
+    with_ours.fed(args, entries.as_bytes()).await?;
+    Ok(true)
 }
 
 /// Whether a file of the git folder is one that a state has.
@@ -226,13 +278,15 @@ impl GitState {
             let staged = [
                 "diff",
                 "--cached",
-                "--name-only",
+                "--raw",
+                "--no-abbrev",
                 "--no-renames",
                 "--no-ext-diff",
+                "--ignore-submodules=none",
                 "--diff-filter=ACDMT",
                 "-z",
             ];
-            state.staged = split(&git.run(staged).await?);
+            state.stage(&git.run(staged).await?);
             state.unmerged = split(&git.run(["ls-files", "--unmerged", "-z"]).await?);
         }
         add_files(folder, STASH_LOG, 0, &mut state.files);
@@ -251,6 +305,30 @@ impl GitState {
             }
         }
         Ok(state)
+    }
+
+    /// Takes the staged changes from a listing of `:MODE MODE OBJECT OBJECT STATUS` and paths.
+    fn stage(&mut self, listing: &str) {
+        let mut parts = listing.split_terminator('\0');
+        while let (Some(change), Some(path)) = (parts.next(), parts.next()) {
+            let fields: Vec<&str> = change.trim_start_matches(':').split(' ').collect();
+            let [before, after, _, object, _] = fields[..] else {
+                continue;
+            };
+            if after == SUBMODULE {
+                self.submodules.push(format!("{after} {object} 0\t{path}"));
+                continue;
+            }
+            let was_submodule = before == SUBMODULE;
+            if was_submodule {
+                let zeros = "0".repeat(object.len());
+                self.submodules.push(format!("0 {zeros}\t{path}"));
+            }
+            let is_gone = after.bytes().all(|byte| byte == b'0');
+            if !(was_submodule && is_gone) {
+                self.staged.push(path.to_owned());
+            }
+        }
     }
 
     /// The commits that it names.

@@ -415,7 +415,14 @@ async fn write_tree(with_ours: &Git, changed: &str, too_large: &[&str]) -> Resul
         add.extend(too_large.iter().take(MAX_EXCLUDED).map(exclude));
         (_, _, complaint) = with_ours.attempt(add).await?;
     }
-    let tree = with_ours.run(["write-tree"]).await;
+    let tree = match with_ours.run(["write-tree"]).await {
+        Ok(tree) => Ok(tree),
+        // What is in conflict and cannot be added, as a submodule that is not checked out, is of one side.
+        Err(error) => match git_state::settle(with_ours).await? {
+            true => with_ours.run(["write-tree"]).await,
+            false => Err(error),
+        },
+    };
     tree.with_context(|| complaint)
 }
 

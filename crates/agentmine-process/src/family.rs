@@ -11,10 +11,11 @@ use crate::process::{Process, Stat, signal_group};
 /// How many bytes of a process's environment are searched.
 const MAX_ENVIRONMENT: u64 = 1024 * 1024;
 
-/// How long a look waits for a process that is executing another program, which takes microseconds on a free core.
+/// How long a look waits for all processes that are executing another program, which takes microseconds on a free core.
+/// The environment of a hostile process may never become readable.
 const MAX_WAIT_FOR_PROGRAM: Duration = Duration::from_millis(500);
 
-/// How often such a look is tried at least, however long that takes.
+/// How often the environment of such a process is read at least, however long that takes.
 const MIN_TRIES: u32 = 20;
 
 /// A variable in the environment of a program. All processes that it starts inherit it, and keep it when
@@ -50,11 +51,12 @@ impl Mark {
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
         let ours = std::process::id().cast_signed();
-        Stat::all()
+        let living: Vec<Stat> = Stat::all()
             .filter(|stat| !stat.dead && stat.process.pid() != ours)
-            .filter(|stat| self.is_on(stat.process.pid()))
-            .map(|stat| stat.process)
-            .collect()
+            .collect();
+        let marked = self.among(&living);
+        let found = living.into_iter().map(|stat| stat.process);
+        found.filter(|process| marked.contains(process)).collect()
     }
 
     /// The variable to set, and its value.
@@ -63,45 +65,68 @@ impl Mark {
         (self.variable, &self.value)
     }
 
-    fn is_on(&self, pid: i32) -> bool {
+    /// Those that have it. While a process executes another program, some or all of its environment cannot be read for a
+    /// moment: this waits for the end of it, once for all of them.
+    fn among(&self, stats: &[Stat]) -> HashSet<Process> {
         let wanted = format!("{}={}", self.variable, self.value);
-        look_into_environment(pid, |environment| {
+        let is_marked = |environment: &[u8]| {
             environment
                 .split(|byte| *byte == 0)
                 .any(|variable| variable == wanted.as_bytes())
-        })
+        };
+        let mut marked = HashSet::new();
+        let mut unsure: Vec<Process> = stats.iter().map(|stat| stat.process).collect();
+        let patience = Instant::now() + MAX_WAIT_FOR_PROGRAM;
+        for tries in 1.. {
+            unsure.retain(|process| {
+                let seen = look_into_environment(process.pid(), is_marked);
+                if seen == Environment::Has {
+                    marked.insert(*process);
+                }
+                seen == Environment::Incomplete
+            });
+            // On a busy machine a single look can take longer than the whole wait.
+            let is_over = tries >= MIN_TRIES && Instant::now() > patience;
+            if unsure.is_empty() || is_over {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        marked
     }
 }
 
-/// Whether the environment of a process, as far as it is searched, has what is looked for; it has not if it may not be
-/// read. While a process executes another program, some or all of it cannot be read for a moment: this waits for the
-/// end of it.
-fn look_into_environment(pid: i32, is_found: impl Fn(&[u8]) -> bool) -> bool {
+/// What a look into the environment of a process shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Environment {
+    Has,
+    /// As far as it is searched, or it may not be read.
+    HasNot,
+    /// The process executes another program at this moment.
+    Incomplete,
+}
+
+/// Whether the environment of a process has what is looked for.
+fn look_into_environment(pid: i32, is_found: impl Fn(&[u8]) -> bool) -> Environment {
     let living = || Stat::of(pid).filter(|stat| !stat.dead);
-    let patience = Instant::now() + MAX_WAIT_FOR_PROGRAM;
-    for tries in 1.. {
-        let file = File::open(format!("/proc/{pid}/environ"));
-        let (Some(before), Ok(file)) = (living(), file) else {
-            return false;
-        };
-        let mut environment = Vec::new();
-        let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut environment);
-        if is_found(&environment) {
-            return true;
-        }
-        // Each program has its environment at another place, which the kernel chooses at random.
-        let is_whole = before.environment.is_some_and(|(begin, end)| {
-            environment.len() as u64 == end.saturating_sub(begin).min(MAX_ENVIRONMENT)
-        });
-        let is_same = || living().is_some_and(|now| now.environment == before.environment);
-        // On a busy machine a single look can take longer than the whole wait.
-        let is_over = || tries >= MIN_TRIES && Instant::now() > patience;
-        if is_whole && is_same() || is_over() {
-            return false;
-        }
-        std::thread::sleep(Duration::from_micros(100));
+    let file = File::open(format!("/proc/{pid}/environ"));
+    let (Some(before), Ok(file)) = (living(), file) else {
+        return Environment::HasNot;
+    };
+    let mut environment = Vec::new();
+    let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut environment);
+    if is_found(&environment) {
+        return Environment::Has;
     }
-    false
+    // Each program has its environment at another place, which the kernel chooses at random.
+    let is_whole = before.environment.is_some_and(|(begin, end)| {
+        environment.len() as u64 == end.saturating_sub(begin).min(MAX_ENVIRONMENT)
+    });
+    let is_same = || living().is_some_and(|now| now.environment == before.environment);
+    match is_whole && is_same() {
+        true => Environment::HasNot,
+        false => Environment::Incomplete,
+    }
 }
 
 /// A program that leads its process group, and all that it started: its descendants, the members of its
@@ -160,8 +185,9 @@ impl Family {
         descend(&mut others, &mut family);
         if let Some(mark) = &self.mark {
             // Only among the rest: reading environments is the most expensive part.
+            let marked = mark.among(&others);
             take(&mut others, &mut family, |stat, _| {
-                mark.is_on(stat.process.pid())
+                marked.contains(&stat.process)
             });
             descend(&mut others, &mut family);
         }
@@ -290,6 +316,70 @@ mod tests {
         let missed = (0..200).filter(|_| mark.processes().is_empty()).count();
         until(|| !family.signal(libc::SIGKILL));
         missed
+    }
+
+    /// Processes that have removed their environment from their memory. They are killed when this is dropped.
+    struct Unreadable(Vec<i32>);
+
+    impl Unreadable {
+        fn start(count: usize) -> Self {
+            let own = Stat::of(std::process::id().cast_signed()).unwrap();
+            let (begin, end) = own.environment.unwrap();
+            // SAFETY: takes a plain integer.
+            let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned();
+            let begin = begin / page * page;
+            let length = usize::try_from(end - begin).unwrap();
+            let begin = usize::try_from(begin).unwrap() as *mut libc::c_void;
+            let mut all = Self(Vec::new());
+            for _ in 0..count {
+                // SAFETY: the child only makes system calls, and never returns to what its environment was for.
+                let child = unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::munmap(begin, length);
+                        loop {
+                            libc::pause();
+                        }
+                    }
+                    child
+                };
+                assert!(child > 0);
+                all.0.push(child);
+            }
+            all
+        }
+    }
+
+    impl Drop for Unreadable {
+        fn drop(&mut self) {
+            for child in &self.0 {
+                // SAFETY: these are children of this process that were not waited for.
+                unsafe {
+                    libc::kill(*child, libc::SIGKILL);
+                    libc::waitpid(*child, std::ptr::null_mut(), 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn processes_whose_environment_stays_unreadable_are_waited_for_together() {
+        let hostile = Unreadable::start(40);
+        until(|| {
+            let unreadable = |pid: &i32| std::fs::read(format!("/proc/{pid}/environ"));
+            hostile
+                .0
+                .iter()
+                .map(unreadable)
+                .all(|it| it.unwrap().is_empty())
+        });
+        let (mut child, mut family) = start("sleep 1000");
+        let before = Instant::now();
+        let mark = family.mark.clone().unwrap();
+        assert!(mark.processes().contains(&family.leader()));
+        assert!(before.elapsed() < 10 * MAX_WAIT_FOR_PROGRAM);
+        until(|| !family.signal(libc::SIGKILL));
+        child.wait().unwrap();
     }
 
     #[test]

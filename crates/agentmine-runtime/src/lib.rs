@@ -20,6 +20,7 @@ pub mod own_folder;
 pub mod permit;
 pub mod process_lock;
 pub mod redact;
+pub mod shortage;
 pub mod shutdown;
 pub mod tls;
 pub mod trace;

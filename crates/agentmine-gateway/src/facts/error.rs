@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 
 use agentmine_domain::Blame;
+use agentmine_runtime::shortage::is_shortage;
 
 use crate::git_process::Output;
 use crate::printable::printable;
@@ -18,7 +19,7 @@ pub enum FactsError {
     /// No such repository, commit or branch.
     #[error("not found: {0}")]
     NotFound(String),
-    /// Upstream could not be reached or did not respond in time. A retry may succeed.
+    /// Upstream could not be reached or did not respond in time, or the worker's disk is full. A retry may succeed.
     #[error("{0}")]
     Network(String),
     /// What was pushed exceeds the limits on memory, time or depth of a git process.
@@ -56,6 +57,7 @@ impl From<std::io::Error> for FactsError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
             std::io::ErrorKind::TimedOut => Self::Network(error.to_string()),
+            _ if is_shortage(&error) => Self::Network(on_worker(&error.to_string())),
             _ => Self::Git(error.to_string()),
         }
     }
@@ -65,6 +67,11 @@ impl From<InvalidBranch> for FactsError {
     fn from(error: InvalidBranch) -> Self {
         Self::NotFound(error.to_string())
     }
+}
+
+/// What the worker's machine has no room for.
+fn on_worker(why: &str) -> String {
+    format!("git failed on the worker's machine: {why}")
 }
 
 /// Whether a git command failed at one of its limits.
@@ -97,6 +104,12 @@ pub(super) fn failure(output: &Output) -> FactsError {
     let said = printable(last);
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     if has(&[
+        "No space left on device",
+        "Disk quota exceeded",
+        "Read-only file system",
+    ]) {
+        FactsError::Network(on_worker(&said))
+    } else if has(&[
         "error: 401",
         "Authentication failed",
         "could not read Username",
@@ -147,8 +160,28 @@ mod tests {
             (branch_ref("a b").unwrap_err().into(), Blame::Task),
             (Error::from(ErrorKind::TimedOut).into(), Blame::OUTAGE),
             (Error::from(ErrorKind::NotFound).into(), Blame::Ours),
+            (Error::from(ErrorKind::StorageFull).into(), Blame::OUTAGE),
+            (Error::from_raw_os_error(libc::EMFILE).into(), Blame::OUTAGE),
         ] {
             assert_eq!(error.blame(), blame, "{error}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_under_git_is_an_outage_that_names_the_worker() {
+        let output = Output {
+            status: std::process::ExitStatus::from_raw(128 << 8),
+            stdout: Vec::new(),
+            cut: false,
+            stderr: "error: unable to write file objects/pack/x: No space left on device\n\
+                     fatal: unable to access 'x'\n"
+                .into(),
+        };
+        let error = failure(&output);
+        assert_eq!(error.blame(), Blame::OUTAGE);
+        assert!(
+            error.to_string().contains("the worker's machine"),
+            "{error}"
+        );
     }
 }

@@ -390,12 +390,24 @@ impl BareRepo {
 
     /// Fetches the commits of all branches, without their files if upstream supports that.
     pub(crate) async fn fetch_history(&self) -> Result<(), FactsError> {
+        self.fetch_commits("+refs/heads/*:refs/upstream/heads/*")
+            .await
+    }
+
+    /// The same of all tags. Not together with the branches: git takes the answer to be broken if a tag is at a file or
+    /// a folder of a commit whose files were omitted.
+    pub(crate) async fn fetch_tags(&self) -> Result<(), FactsError> {
+        self.fetch_commits("+refs/tags/*:refs/upstream/tags/*")
+            .await
+    }
+
+    async fn fetch_commits(&self, refspec: &str) -> Result<(), FactsError> {
         let mut git = self.networked();
         let mut url = std::ffi::OsString::from("remote.upstream.url=");
         url.push(self.url()?);
         git.arg("-c").arg(url);
         git.args(FETCH).args(["--filter=tree:0", "upstream"]);
-        git.arg("+refs/heads/*:refs/upstream/*");
+        git.arg(refspec);
         self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
     }
 

@@ -2,6 +2,8 @@
 //! operator refuses, and no words that close an issue.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agentmine_runtime::config::PushPolicy;
@@ -20,6 +22,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 const MAX_SEARCHED: u64 = 32 * 1024 * 1024;
 /// Findings that are listed.
 const MAX_LISTED: usize = 20;
+/// Findings after which the search ends.
+const MAX_FOUND: usize = 100;
 /// Commits that the push is compared with; after a merge there are several.
 const MAX_COMPARED: usize = 8;
 /// Where a finding in a commit's message is, for the operator's patterns too.
@@ -66,6 +70,9 @@ pub(super) async fn check(
             Some(fresh) => fresh,
             None => Fresh::listed(repo, parents, new).await?,
         };
+        if fresh.commits.is_empty() {
+            return Ok(());
+        }
         let mut objects = Objects::of(repo).map_err(unchecked)?;
         let content = fresh.content(&mut objects).await?;
         submodules(repo, &content).await?;
@@ -95,6 +102,9 @@ async fn no_secrets(
 ) -> Result<(), Held> {
     let mut places = Vec::new();
     for message in content.messages {
+        if places.len() >= MAX_FOUND {
+            break;
+        }
         let start = message.text.windows(2).position(|two| two == b"\n\n");
         let text = message.text[start.map_or(0, |at| at + 2)..].to_vec();
         search(
@@ -107,6 +117,9 @@ async fn no_secrets(
         .await?;
     }
     for NewFile { id, path, commit } in content.files {
+        if places.len() >= MAX_FOUND {
+            break;
+        }
         let read = objects.read(&id, MAX_SEARCHED).await.map_err(unchecked)?;
         if let Some(file) = read.filter(|found| found.kind == "blob") {
             search(&commit, path, file.bytes, policy, &mut places).await?;
@@ -117,6 +130,7 @@ async fn no_secrets(
     };
     let more = match places.len() {
         1 => String::new(),
+        MAX_FOUND.. => format!(" and at least {} more", MAX_FOUND - 1),
         count => format!(" and {} more", count - 1),
     };
     let reason = format!("held back: this looks like a secret: {first}{more}");
@@ -129,7 +143,17 @@ async fn no_secrets(
     Err(Held { reason, details })
 }
 
-/// Adds the places in `text` that look like a secret, and that the operator did not allow.
+/// Sets its flag when nobody waits any more: a blocking thread outlives the time limit.
+#[derive(Default)]
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Adds the places in `text` that look like a secret, and that the operator did not allow, until there are [`MAX_FOUND`].
 async fn search(
     commit: &str,
     path: String,
@@ -137,22 +161,25 @@ async fn search(
     policy: &PushPolicy,
     places: &mut Vec<String>,
 ) -> Result<(), Held> {
+    let fits = policy.allow_secrets.iter().filter(|allowed| {
+        let mut paths = allowed.paths.iter();
+        paths.any(|it| pattern::matches(it, &path))
+    });
+    let allowed: Vec<String> = fits.map(|allowed| allowed.rule.clone()).collect();
+    let room = MAX_FOUND.saturating_sub(places.len());
+    let waiting = Waiting::default();
+    let is_abandoned = waiting.0.clone();
     let searched = tokio::task::spawn_blocking(move || {
-        let found = secrets::scan(&path, &text);
+        let is_sought = |rule: &str| !allowed.iter().any(|it| it == "*" || it == rule);
+        let is_over = |found: usize| found >= room || is_abandoned.load(Ordering::Relaxed);
+        let found = secrets::search(&path, &text, is_sought, is_over);
         (path, found)
     });
     let (path, found) = searched
         .await
         .map_err(|error| unchecked(std::io::Error::other(error)))?;
-    let is_allowed = |rule: &str| {
-        policy.allow_secrets.iter().any(|allowed| {
-            let fits = allowed.rule == "*" || allowed.rule == rule;
-            fits && allowed.paths.iter().any(|it| pattern::matches(it, &path))
-        })
-    };
-    let found = found.into_iter().filter(|it| !is_allowed(it.rule));
     let commit = commit.get(..12).unwrap_or(commit);
-    places.extend(found.map(|secrets::Finding { line, rule }| {
+    places.extend(found.into_iter().map(|secrets::Finding { line, rule }| {
         let path = printable(&path);
         format!("{rule} in {path} line {line} (commit {commit})")
     }));
@@ -276,6 +303,27 @@ async fn changed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_for_secrets_ends_when_nobody_waits_for_it() {
+        let waiting = Waiting::default();
+        let is_abandoned = waiting.0.clone();
+        assert!(!is_abandoned.load(Ordering::Relaxed));
+        drop(waiting);
+        assert!(is_abandoned.load(Ordering::Relaxed));
+    }
+
+    #[tokio::test]
+    async fn a_file_full_of_secrets_has_a_limited_number_of_findings() {
+        let token = concat!("ghp", "_Zk3xQ9vB7mT2wR8yL5nH1cJ6dF4gS0pEa1Xu\n");
+        let policy = PushPolicy::default();
+        let mut places = vec![String::new(); 30];
+        let text = token.repeat(MAX_FOUND).into_bytes();
+        search("c", "a.txt".into(), text, &policy, &mut places)
+            .await
+            .unwrap();
+        assert_eq!(places.len(), MAX_FOUND);
+    }
 
     #[test]
     fn a_submodules_url_names_no_program() {

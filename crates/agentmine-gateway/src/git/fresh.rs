@@ -1,14 +1,16 @@
 //! What a push adds: its new commits, and the files in them that were not in the commits before.
 //!
 //! A pack may hold much that is not new: when a branch has moved upstream, git sends the history before it
-//! again. Commits that upstream has are distinguished by the list of its refs, or else by its history.
+//! again. Commits that upstream has are distinguished by the list of its branches and tags, or else by their history. A
+//! commit that is under another ref, such as that of a pull request, may be anybody's: it is not upstream's here, and a
+//! push that depends on it without bringing it is refused.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::time::Duration;
 
 use super::objects::Objects;
-use crate::facts::BareRepo;
+use crate::facts::{BareRepo, FactsError};
 use crate::git_process;
 use crate::wire::object_id::is_id;
 
@@ -22,6 +24,11 @@ const MAX_PATHS: u64 = 3_000_000;
 const MAX_DEPTH: u64 = 1000;
 /// Size of the list of upstream's commits, in bytes.
 const MAX_LIST: usize = 128 * 1024 * 1024;
+/// Why a push is refused that builds on what was never checked.
+const UNKNOWN: &str =
+    "the push depends on a commit that is neither in it nor on a branch or tag of the repository";
+/// Size of all messages together, in bytes.
+const MAX_MESSAGES: usize = 64 * 1024 * 1024;
 /// Size of one folder or commit, in bytes.
 const MAX_OBJECT: u64 = 32 * 1024 * 1024;
 
@@ -54,14 +61,58 @@ pub(super) struct Message {
 pub(super) struct Content {
     pub(super) files: Vec<NewFile>,
     pub(super) messages: Vec<Message>,
+    /// Size of the messages, in bytes.
+    held: usize,
+}
+
+impl Content {
+    fn add(&mut self, message: Message) -> Result<(), String> {
+        self.held += message.text.len();
+        if self.held > MAX_MESSAGES {
+            return Err(format!(
+                "the messages of the push's commits have more than {MAX_MESSAGES} bytes in all; push it in parts"
+            ));
+        }
+        self.messages.push(message);
+        Ok(())
+    }
 }
 
 impl Fresh {
-    /// Of a push of `new`, if the list of refs shows it. `parents` are those of the commits in the pack.
+    /// Of a push of `new`, if the list of refs shows it. `parents` are those of the commits in the pack, `tips` the ids of
+    /// upstream's branches and tags.
     pub(super) fn known(
         parents: &HashMap<String, Vec<String>>,
         new: &str,
         tips: &HashSet<String>,
+    ) -> Option<Self> {
+        // At the start of a history: it may be upstream's.
+        let is_start = |commit: &String| parents.get(commit).is_some_and(Vec::is_empty);
+        Self::until(parents, new, tips)
+            .filter(|fresh| tips.is_empty() || !fresh.commits.iter().any(is_start))
+    }
+
+    /// Of a push of `new`, by the history of upstream's branches, and of its tags if those do not suffice.
+    pub(super) async fn listed(
+        repo: &BareRepo,
+        parents: &HashMap<String, Vec<String>>,
+        new: &str,
+    ) -> Result<Self, String> {
+        repo.fetch_history().await.map_err(|e| unfetched(&e))?;
+        let known = upstreams(repo, parents, new).await?;
+        if let Some(fresh) = Self::until(parents, new, &known) {
+            return Ok(fresh);
+        }
+        repo.fetch_tags().await.map_err(|e| unfetched(&e))?;
+        let known = upstreams(repo, parents, new).await?;
+        Self::until(parents, new, &known).ok_or_else(|| UNKNOWN.to_owned())
+    }
+
+    /// The commits from `new` down to those that upstream has; `None` if one is neither among these nor in the pack.
+    fn until(
+        parents: &HashMap<String, Vec<String>>,
+        new: &str,
+        upstreams: &HashSet<String>,
     ) -> Option<Self> {
         let mut fresh = Self::default();
         let mut seen = HashSet::new();
@@ -70,64 +121,16 @@ impl Fresh {
             if !seen.insert(commit) {
                 continue;
             }
-            if tips.contains(commit) {
+            if upstreams.contains(commit) {
                 fresh.boundary.push(commit.to_owned());
                 continue;
             }
-            // Past the pack, or at the start of a history: it may be upstream's.
             let parents = parents.get(commit)?;
-            if parents.is_empty() && !tips.is_empty() {
-                return None;
-            }
             fresh.commits.push(commit.to_owned());
             next.extend(parents.iter().map(String::as_str));
         }
         fresh.commits.reverse();
         Some(fresh)
-    }
-
-    /// Of a push of `new`, by upstream's history. What is neither in that nor in the pack, such as a commit that
-    /// only a tag has, upstream has too, or refuses the push.
-    pub(super) async fn listed(
-        repo: &BareRepo,
-        parents: &HashMap<String, Vec<String>>,
-        new: &str,
-    ) -> Result<Self, String> {
-        repo.fetch_history().await.map_err(|error| {
-            format!("upstream's history could not be fetched to check the push: {error}")
-        })?;
-        let unlisted = |why: String| format!("the new commits could not be listed: {why}");
-        let mut git = repo.git();
-        git.args(["rev-list", "--glob=refs/upstream/*"]);
-        let listed = git_process::run(git, TIME_LIMIT, MAX_LIST)
-            .await
-            .map_err(|error| unlisted(error.to_string()))?;
-        // Newest first: what is cut off counts as new.
-        if !listed.cut && !listed.status.success() {
-            return Err(unlisted(crate::printable::printable(&listed.stderr)));
-        }
-        let text = String::from_utf8_lossy(&listed.stdout);
-        let upstreams: HashSet<&str> = text
-            .lines()
-            .filter(|id| parents.contains_key(*id))
-            .collect();
-        let mut fresh = Self::default();
-        let mut seen = HashSet::new();
-        let mut next = vec![new];
-        while let Some(commit) = next.pop() {
-            if !seen.insert(commit) {
-                continue;
-            }
-            match parents.get(commit) {
-                Some(parents) if !upstreams.contains(commit) => {
-                    fresh.commits.push(commit.to_owned());
-                    next.extend(parents.iter().map(String::as_str));
-                }
-                _ => fresh.boundary.push(commit.to_owned()),
-            }
-        }
-        fresh.commits.reverse();
-        Ok(fresh)
     }
 
     /// Reads what the new commits hold, as far as the push brings it.
@@ -138,10 +141,8 @@ impl Fresh {
             trees: HashMap::new(),
             read: 0,
         };
-        let mut old = Content::default();
         for commit in &self.boundary {
-            reader.commit(commit, &mut old).await?;
-            old.files.clear();
+            reader.commit(commit, &mut Content::default()).await?;
         }
         let mut content = Content::default();
         for commit in &self.commits {
@@ -149,6 +150,37 @@ impl Fresh {
         }
         Ok(content)
     }
+}
+
+pub(super) fn unfetched(error: &FactsError) -> String {
+    format!("upstream's history could not be fetched to check the push: {error}")
+}
+
+/// Those of the commits that a push brings or names that are in the history fetched from upstream.
+async fn upstreams(
+    repo: &BareRepo,
+    parents: &HashMap<String, Vec<String>>,
+    new: &str,
+) -> Result<HashSet<String>, String> {
+    let unlisted = |why: String| format!("the new commits could not be listed: {why}");
+    let mut git = repo.git();
+    git.args(["rev-list", "--glob=refs/upstream/*"]);
+    let listed = git_process::run(git, TIME_LIMIT, MAX_LIST)
+        .await
+        .map_err(|error| unlisted(error.to_string()))?;
+    // Newest first: what is cut off counts as new.
+    if !listed.cut && !listed.status.success() {
+        return Err(unlisted(crate::printable::printable(&listed.stderr)));
+    }
+    let named: HashSet<&str> = parents
+        .iter()
+        .flat_map(|(commit, parents)| parents.iter().chain([commit]))
+        .map(String::as_str)
+        .chain([new])
+        .collect();
+    let text = String::from_utf8_lossy(&listed.stdout);
+    let known = text.lines().filter(|id| named.contains(id));
+    Ok(known.map(str::to_owned).collect())
 }
 
 /// What is known of a folder.
@@ -240,11 +272,10 @@ impl Reader<'_> {
             self.trees.insert(tree, known);
         }
         self.measure(root)?;
-        content.messages.push(Message {
+        content.add(Message {
             commit: id.to_owned(),
             text: bytes,
-        });
-        Ok(())
+        })
     }
 
     /// Refuses a folder that few objects make very large or deep.
@@ -348,6 +379,23 @@ mod tests {
         assert_eq!(known("d", &["b"]), None, "m may be upstream's or not");
         assert_eq!(known("root", &["b"]), None);
         assert_eq!(known("root", &[]), Some((vec!["root".into()], vec![])));
+    }
+
+    #[test]
+    fn messages_that_are_too_large_together_are_refused() {
+        let mut content = Content::default();
+        let message = || Message {
+            commit: "c".into(),
+            text: vec![0; MAX_MESSAGES / 2],
+        };
+        assert_eq!(content.add(message()), Ok(()));
+        assert_eq!(content.add(message()), Ok(()));
+        let refused = content.add(Message {
+            commit: "c".into(),
+            text: vec![0],
+        });
+        assert!(refused.unwrap_err().contains("messages"));
+        assert_eq!(content.messages.len(), 2);
     }
 
     proptest! {

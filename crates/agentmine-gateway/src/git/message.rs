@@ -3,7 +3,8 @@
 //! A message of the model's is read by the forge as if a person had written it. Only the pull request's text closes an
 //! issue, and only if the result is complete; and no message keeps the forge's own checks from running on the result.
 //! The words are those of GitHub ("Linking a pull request to an issue", "Skipping workflow runs") and GitLab
-//! ("Default closing pattern", "Skip a pipeline").
+//! ("Default closing pattern", "Skip a pipeline"). GitLab's pattern also has keys of Jira, which are left alone here:
+//! `UTF-8` looks like one. In texts that AgentMine publishes, `agentmine_domain::markdown::neutralized` parts them.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -125,6 +126,8 @@ mod tests {
             "Fix the greeting (#12)",
             "Fix 3 tests",
             "Fix C#7 syntax",
+            "Fix UTF-8 decoding",
+            "Resolves CVE-2024-1234",
             "prefixes #1",
             "Close the file; see issue #4",
             "Resolve conflicts in a#b",

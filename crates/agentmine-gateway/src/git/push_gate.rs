@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 use super::content::Held;
 use super::quarantine::{self, Checked};
-use super::respond::{answer, encoding, has_type, note};
+use super::respond::{answer, encoding, has_type, note, note_shortage, unspooled};
 use super::spool::Spool;
 use crate::GatewayError;
 use crate::config::{PushFence, Rewrite};
@@ -193,8 +193,7 @@ impl PushGate {
             Ok(spool) => spool,
             Err(error) => {
                 tracing::debug!(%error, "a push was not read to its end");
-                self.ledger.push_refused("the push could not be read");
-                return text(StatusCode::BAD_REQUEST, "the push could not be read");
+                return unspooled(&self.ledger, &error);
             }
         };
         let ledger = self.ledger.clone();
@@ -280,6 +279,7 @@ impl PushGate {
                 .with_head(&upstream_head, head.pack_offset)
                 .map_err(|error| {
                     tracing::warn!(%error, "a push cannot be read back");
+                    note_shortage(&self.ledger, &error);
                     Refusal::from("the push could not be read back")
                 })?;
         let attempt = Attempt {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use agentmine_runtime::config::PushPolicy;
 
 use super::content::{self, Held};
-use super::fresh::TIME_LIMIT;
+use super::fresh::{TIME_LIMIT, unfetched};
 use super::fsck;
 use super::spool::Spool;
 use crate::facts::BareRepo;
@@ -87,9 +87,8 @@ pub(crate) async fn check(
         }
         checked = Checked::Replaces;
     }
-    if objects > 0 {
-        content::check(&repo, &parents, &command.new, refs, policy).await?;
-    }
+    // Also of an empty pack: its commit may be one that no check has seen.
+    content::check(&repo, &parents, &command.new, refs, policy).await?;
     Ok(checked)
 }
 
@@ -119,9 +118,12 @@ async fn contains(
         Walk::Found => Ok(true),
         Walk::Ended => Ok(false),
         Walk::LeftThePack => {
-            repo.fetch_history().await.map_err(|error| {
-                format!("upstream's history could not be fetched to check the push: {error}")
-            })?;
+            repo.fetch_history().await.map_err(|e| unfetched(&e))?;
+            if let Ok(found) = repo.is_ancestor(old, new).await {
+                return Ok(found);
+            }
+            // Some commit may be one that only a tag has.
+            repo.fetch_tags().await.map_err(|e| unfetched(&e))?;
             let is_ancestor = repo.is_ancestor(old, new).await;
             is_ancestor
                 .map_err(|_| "the push depends on commits that upstream does not have".to_owned())

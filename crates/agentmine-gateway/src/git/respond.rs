@@ -1,8 +1,10 @@
 //! Headers and responses that fetches and pushes share.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentmine_runtime::shortage::is_shortage;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 
@@ -12,6 +14,10 @@ use crate::upstream::{Encoding, UpstreamError};
 
 /// Time limit between two chunks of a response to a fetch.
 const RESPONSE_IDLE: Duration = Duration::from_secs(330);
+
+/// Why a push could not be stored.
+const NO_ROOM: &str = "the worker's disk is full or cannot be written, or its machine has no memory or open files left; \
+                       the push itself is not at fault";
 
 /// The encoding of the body; any but these is refused.
 pub(super) fn encoding(headers: &HeaderMap) -> Result<Encoding, Box<Response<Body>>> {
@@ -81,6 +87,26 @@ pub(super) fn note(ledger: &Ledger, error: &UpstreamError) {
     }
 }
 
+/// The response to a push of which the file could not be read or written to its end.
+pub(super) fn unspooled(ledger: &Ledger, error: &io::Error) -> Response<Body> {
+    let (status, reason) = match note_shortage(ledger, error) {
+        true => (StatusCode::SERVICE_UNAVAILABLE, NO_ROOM),
+        false => (StatusCode::BAD_REQUEST, "the push could not be read"),
+    };
+    ledger.push_refused(reason);
+    text(status, reason)
+}
+
+/// Whether the worker's machine is short of something. That is recorded like a host that is away: the push is not at fault.
+pub(super) fn note_shortage(ledger: &Ledger, error: &io::Error) -> bool {
+    let is_short = is_shortage(error);
+    if is_short {
+        tracing::warn!(%error, "the worker's machine cannot store a push");
+        ledger.host_failed(NO_ROOM);
+    }
+    is_short
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -100,5 +126,19 @@ mod tests {
         assert_eq!(ledger.host_failure(), None);
         assert!(response.into_body().collect().await.is_err());
         assert!(ledger.host_failure().unwrap().contains("broke"));
+    }
+
+    #[tokio::test]
+    async fn a_push_that_the_disk_has_no_room_for_is_an_outage_that_names_the_disk() {
+        let ledger = Ledger::default();
+        let broken = unspooled(&ledger, &io::ErrorKind::UnexpectedEof.into());
+        assert_eq!(broken.status(), StatusCode::BAD_REQUEST);
+        assert_eq!(ledger.host_failure(), None);
+        let full = unspooled(&ledger, &io::ErrorKind::StorageFull.into());
+        assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = full.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8_lossy(&body);
+        assert!(body.contains("the worker's disk is full"), "{body}");
+        assert!(ledger.host_failure().unwrap().contains("disk"));
     }
 }

@@ -23,7 +23,7 @@ use crate::egress::{AllowedBy, BlockedBy};
 use crate::events::Ledger;
 use crate::http::{self, Body, Ended, full, text};
 use crate::stream::GatewayStream;
-use dial::{DialError, dial};
+use dial::{DialError, Lookups, dial};
 use forward::forward;
 use intercept::{Interceptor, Reading, read_plain};
 use policy::{Access, Grant, Policy, Refused};
@@ -62,6 +62,7 @@ pub(crate) struct WebProxy {
     /// Only where there are registries.
     interceptor: Option<Arc<Interceptor>>,
     ledger: Arc<Ledger>,
+    lookups: Lookups,
 }
 
 impl WebProxy {
@@ -89,6 +90,7 @@ impl WebProxy {
             registries,
             interceptor,
             ledger,
+            lookups: Lookups::new(),
         })
     }
 
@@ -156,7 +158,7 @@ impl WebProxy {
             Some(_) => AllowedBy::Registry,
             None => self.policy.allowed_by(grant),
         };
-        let upstream = match dial(&target.host, target.port, grant).await {
+        let upstream = match dial(&target.host, target.port, grant, &self.lookups).await {
             Ok(upstream) => upstream,
             Err(DialError::Blocked(reason)) => {
                 let host = target.host.to_string();
@@ -201,6 +203,7 @@ impl WebProxy {
             target,
             grant,
             rules,
+            lookups: self.lookups.clone(),
         };
         let serve = async move {
             let _permit = permit;

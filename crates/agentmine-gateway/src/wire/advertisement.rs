@@ -52,9 +52,16 @@ impl Advertisement {
         found.map(|(id, _)| id.as_str())
     }
 
-    /// All ids that upstream's refs have.
+    /// The ids of upstream's branches and tags.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
-        self.refs.iter().map(|(id, _)| id.as_str())
+        self.trusted().map(|(id, _)| id.as_str())
+    }
+
+    /// Branches and tags. Anybody may put commits under other refs, such as those of pull requests.
+    fn trusted(&self) -> impl Iterator<Item = &(String, String)> {
+        self.refs
+            .iter()
+            .filter(|(_, name)| name.starts_with("refs/heads/") || name.starts_with("refs/tags/"))
     }
 
     /// Whether upstream offers a capability.
@@ -66,8 +73,9 @@ impl Advertisement {
         self.capabilities.object_format()
     }
 
-    /// The advertisement for the sandbox: the same refs, only harmless capabilities, and `no-thin`,
-    /// because the pack is checked without upstream's objects.
+    /// The advertisement for the sandbox: branches and tags, only harmless capabilities, and `no-thin`,
+    /// because the pack is checked without upstream's objects. Git sends the commits that only other refs have, so
+    /// they are checked.
     pub(crate) fn rewritten(&self) -> Vec<u8> {
         let mut capabilities: Vec<&str> = self.capabilities.harmless().collect();
         capabilities.push("no-thin");
@@ -75,12 +83,12 @@ impl Advertisement {
         let mut out = Vec::new();
         pktline::data(&mut out, b"# service=git-receive-pack\n");
         pktline::flush(&mut out);
-        if self.refs.is_empty() {
+        if self.trusted().next().is_none() {
             let zero = zero(self.object_format());
             let line = format!("{zero} capabilities^{{}}\0{capabilities}\n");
             pktline::data(&mut out, line.as_bytes());
         }
-        for (at, (id, name)) in self.refs.iter().enumerate() {
+        for (at, (id, name)) in self.trusted().enumerate() {
             let line = match at {
                 0 => format!("{id} {name}\0{capabilities}\n"),
                 _ => format!("{id} {name}\n"),
@@ -118,6 +126,31 @@ mod tests {
         );
         assert_eq!(again.capabilities.unsupported(), Some("no-thin"));
         assert_eq!(again.refs, seen.refs);
+    }
+
+    #[test]
+    fn only_branches_and_tags_are_trusted_and_offered() {
+        let offered = |names: &[&str]| {
+            let mut bytes = Vec::new();
+            pktline::data(&mut bytes, b"# service=git-receive-pack\n");
+            pktline::flush(&mut bytes);
+            for (at, name) in names.iter().enumerate() {
+                let id = (at + 1).to_string().repeat(40);
+                pktline::data(
+                    &mut bytes,
+                    format!("{id} {name}\0report-status\n").as_bytes(),
+                );
+            }
+            pktline::flush(&mut bytes);
+            let seen = Advertisement::parse(&bytes).unwrap();
+            let again = Advertisement::parse(&seen.rewritten()).unwrap();
+            assert!(again.ids().eq(seen.ids()));
+            again.refs.into_iter().map(|(_, name)| name).collect()
+        };
+        let names = ["refs/pull/1/head", REF, ".have", "refs/tags/v1"];
+        let shown: Vec<String> = offered(&names);
+        assert_eq!(shown, [REF, "refs/tags/v1"]);
+        assert_eq!(offered(&["refs/pull/1/head"]), Vec::<String>::new());
     }
 
     proptest! {

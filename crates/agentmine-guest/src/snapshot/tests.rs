@@ -680,6 +680,73 @@ async fn a_merge_has_both_parents_in_the_next_sandbox() {
     assert_eq!(next.shell("git status --short"), "?? note");
 }
 
+impl Bench {
+    /// With a merge of `main` that is not finished: it changes, adds and removes submodules that are not checked out,
+    /// and conflicts in a file. `ours` is the number of the commit of `sub` on our side, which was 1.
+    fn merging_submodules(ours: u32) -> Self {
+        let bench = Self::new();
+        bench.shell(&format!(
+            "link() {{ printf '160000 %040d 0\\t%s\\n' $1 $2 | git update-index --index-info && mkdir -p $2; }} \
+             && git remote add origin ../other && link 1 sub && link 1 gone && git commit -qm links \
+             && git checkout -qb work && echo ours > kept && git add kept && link {ours} sub && git commit -qm ours \
+             && git push -q origin work && git checkout -q main && echo theirs > kept && git add kept && link 2 sub \
+             && link 3 new && git rm -q --cached gone && git commit -qm theirs && git push -q origin main \
+             && git fetch -q origin && git checkout -q work"
+        ));
+        bench.shell("git merge -q origin/main 2>/dev/null || true");
+        bench
+    }
+}
+
+#[tokio::test]
+async fn a_merge_has_its_submodules_in_the_next_sandbox() {
+    let mut bench = Bench::merging_submodules(1);
+    let next = bench.taken_over().await;
+    assert_eq!(next.shell("git diff --name-only --diff-filter=U"), "kept");
+    next.shell(
+        "echo both > kept && git add kept && git commit -q --no-edit && git rev-parse HEAD^2",
+    );
+    let links = next.shell("git ls-tree HEAD gone new sub");
+    assert_eq!(
+        links,
+        format!("160000 commit {:040}\tnew\n160000 commit {:040}\tsub", 3, 2)
+    );
+}
+
+#[tokio::test]
+async fn a_submodule_in_conflict_stops_no_snapshot_and_stays_in_conflict() {
+    let mut bench = Bench::merging_submodules(4);
+    let unmerged = bench.shell("git ls-files --unmerged");
+    let next = bench.taken_over().await;
+    assert_eq!(
+        next.shell("git diff --name-only --diff-filter=U"),
+        "kept\nsub"
+    );
+    assert_eq!(next.shell("git ls-files --unmerged"), unmerged);
+    assert!(next.path(".git/MERGE_HEAD").exists());
+}
+
+/// Without its conflicts, a merge would be committed with their markers. The state is one of an earlier version.
+#[tokio::test]
+async fn a_merge_whose_index_cannot_be_restored_is_not_continued() {
+    let bench = Bench::conflicting();
+    let git = Git::open(&bench.state.git_place()).await.unwrap();
+    let tree = bench.shell("git hash-object -w -t tree /dev/null");
+    let head = bench.shell("git rev-parse HEAD");
+    let who = "a <a@b> 0 +0000";
+    for (staged, is_restored) in [("d", false), ("kept", true)] {
+        let state = format!(
+            r#"{{"files":{{"MERGE_HEAD":"{head}\n"}},"refs":{{}},"staged":["{staged}"],"unmerged":[]}}"#
+        );
+        let commit = format!("tree {tree}\nauthor {who}\ncommitter {who}\n\n{state}\n");
+        let args = ["hash-object", "-w", "-t", "commit", "--stdin"];
+        let commit = git.fed(args, commit.as_bytes()).await.unwrap();
+        let restored = crate::git_state::restore(&git, &commit).await;
+        assert_eq!(restored.is_ok(), is_restored);
+        assert_eq!(bench.path(".git/MERGE_HEAD").exists(), is_restored);
+    }
+}
+
 #[tokio::test]
 async fn a_conflict_that_is_solved_in_part_stays_so() {
     let mut bench = Bench::conflicting();

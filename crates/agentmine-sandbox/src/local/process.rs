@@ -32,10 +32,13 @@ pub(crate) async fn kill_tree(process: Process) {
     }
 }
 
-/// Kills the processes with this mark, and waits briefly for their end.
+/// Kills the processes with this mark, and waits briefly for their end. They are looked for on a blocking thread: the
+/// processes of a jail can make each look take half a second.
 pub(crate) async fn kill_marked(mark: &Mark) {
     for _ in 0..KILLS {
-        let marked = mark.processes();
+        let mark = mark.clone();
+        let looked = tokio::task::spawn_blocking(move || mark.processes());
+        let marked = looked.await.unwrap_or_default();
         if marked.is_empty() {
             return;
         }

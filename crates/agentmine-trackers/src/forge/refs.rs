@@ -1,28 +1,10 @@
 //! What texts of items say about other items of the same repository: "Closes #1", "Blocked by #2 and #3".
 
 use agentmine_domain::ItemKind;
+use agentmine_domain::markdown::CLOSING_WORDS;
 
 use crate::name::ItemName;
 
-/// The words with which a pull request closes issues.
-const CLOSES: &[&str] = &[
-    "close",
-    "closes",
-    "closed",
-    "closing",
-    "fix",
-    "fixes",
-    "fixed",
-    "fixing",
-    "resolve",
-    "resolves",
-    "resolved",
-    "resolving",
-    "implement",
-    "implements",
-    "implemented",
-    "implementing",
-];
 /// The words with which an item waits for others.
 const BLOCKED: &[&str] = &["blocked by", "depends on"];
 /// Numbers that are read of one text: each costs a request.
@@ -39,7 +21,7 @@ pub(crate) struct Repo<'a> {
 
 /// The numbers of issues of a repository that a pull request with this text closes.
 pub(crate) fn closes(text: &str, repo: Repo<'_>) -> Vec<u64> {
-    after(text, CLOSES, repo)
+    after(text, CLOSING_WORDS, repo)
 }
 
 /// The numbers of issues of a repository that an item with this text waits for.

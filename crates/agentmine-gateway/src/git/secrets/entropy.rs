@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use regex::bytes::Regex;
 
-use super::finding::Finding;
-
 /// The rules: of values in quotes, and of those without.
 pub(super) const NAMES: [&str; 2] = ["assigned-secret", "assigned-variable"];
 
@@ -88,7 +86,8 @@ pub(super) fn applies(path: &str, text: &[u8]) -> bool {
     !is_generated && !is_made_up && !is_binary
 }
 
-pub(super) fn scan(text: &[u8]) -> Vec<Finding> {
+/// The start of each value that looks like a secret, and the rule; in order for each rule.
+pub(super) fn find(text: &[u8]) -> impl Iterator<Item = (usize, &'static str)> {
     /// `api_key = "…"`, and its forms in JSON, YAML and most languages.
     static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
         pattern(
@@ -101,21 +100,13 @@ pub(super) fn scan(text: &[u8]) -> Vec<Finding> {
             r"(?m)^(?:export )?[A-Z0-9_]{0,40}(?:SECRET|TOKEN|PASSWORD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)[A-Z0-9_]{0,20}=([A-Za-z0-9+/=_\-.~]{16,200})\r?$",
         )
     });
-    let mut found = Vec::new();
-    let (mut line, mut from) = (1, 0);
-    for (rule, regex) in NAMES.into_iter().zip([&*QUOTED, &*VARIABLE]) {
-        for value in regex.captures_iter(text).filter_map(|it| it.get(1)) {
-            if value.start() < from {
-                (line, from) = (1, 0);
-            }
-            line += memchr::memchr_iter(b'\n', &text[from..value.start()]).count();
-            from = value.start();
-            if is_random(value.as_bytes()) {
-                found.push(Finding { line, rule });
-            }
-        }
-    }
-    found
+    let patterns = NAMES.into_iter().zip([&*QUOTED, &*VARIABLE]);
+    patterns.flat_map(move |(rule, regex)| {
+        let values = regex.captures_iter(text).filter_map(|it| it.get(1));
+        values
+            .filter(|value| is_random(value.as_bytes()))
+            .map(move |value| (value.start(), rule))
+    })
 }
 
 #[expect(

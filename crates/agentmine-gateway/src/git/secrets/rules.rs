@@ -17,17 +17,16 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    /// Calls `report` with the start of each match.
-    pub(super) fn find(&self, text: &[u8], mut report: impl FnMut(usize)) {
+    /// The start of each match, in order.
+    pub(super) fn find(&self, text: &[u8]) -> impl Iterator<Item = usize> {
         let has = |sign: &&str| memchr::memmem::find(text, sign.as_bytes()).is_some();
-        if !self.signs.iter().any(has) {
-            return;
-        }
-        for found in self.pattern.captures_iter(text) {
-            if (self.counts)(&found) {
-                report(found.get(0).map_or(0, |whole| whole.start()));
-            }
-        }
+        let may_match = self.signs.iter().any(has);
+        let matches = may_match.then(|| self.pattern.captures_iter(text));
+        matches
+            .into_iter()
+            .flatten()
+            .filter(move |found| (self.counts)(found))
+            .map(|found| found.get(0).map_or(0, |whole| whole.start()))
     }
 }
 

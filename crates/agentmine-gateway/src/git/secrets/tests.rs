@@ -108,6 +108,32 @@ fn known_formats_are_found_with_their_line() {
 }
 
 #[test]
+fn a_search_reports_each_line_and_ends_when_it_is_over() {
+    let token = format!("ghp_{}", noise(MIXED, 36));
+    let key = format!("api_key: '{}'", noise(MIXED, 32));
+    let text = format!("{token} {token}\n{key}\n").repeat(500);
+    let found = scan("settings.txt", text.as_bytes());
+    let lines = found.iter().map(|finding| finding.line);
+    assert!(lines.eq(1..=1000), "{found:?}");
+    let of = |is_sought: fn(&str) -> bool, most: usize| {
+        search("settings.txt", text.as_bytes(), is_sought, |found| {
+            found >= most
+        })
+    };
+    assert_eq!(of(|_| true, 100).len(), 100);
+    let others = of(|rule| rule != "github-token", 700);
+    assert_eq!(others.len(), 500);
+    assert!(others.iter().all(|it| it.rule == "assigned-secret"));
+}
+
+#[test]
+fn a_log_is_shown_without_its_secrets_whatever_their_number() {
+    let token = format!("ghp_{}", noise(MIXED, 36));
+    let shown = without_secrets(&format!("a\n{token}\n").repeat(300));
+    assert_eq!(shown, "a\n(a line was removed: github-token)\n".repeat(300));
+}
+
+#[test]
 fn examples_and_ordinary_code_are_not_secrets() {
     for text in [
         "aws_access_key_id = AKIAIOSFODNN7EXAMPLE",

@@ -4,6 +4,7 @@ use agentmine_runtime::config::{AllowedSecret, PushPolicy};
 use rstest::rstest;
 
 use super::world::{Kind, World};
+use crate::wire::pktline;
 
 /// Looks like a token, and is none. In two parts, so that it is not found in this file.
 const TOKEN: &str = concat!("ghp", "_Zk3xQ9vB7mT2wR8yL5nH1cJ6dF4gS0pEa1Xu");
@@ -160,6 +161,116 @@ async fn what_upstream_has_already_is_not_held_back(#[case] options: &[&str]) {
     world.commit(&repo, "two.txt").await;
     let shown = world.git(&repo, "push origin work").await.err();
     assert!(shown.contains("github-token in own.txt line 2"), "{shown}");
+}
+
+/// A first push of `new` to the branch, with the objects that git finds for `revisions`, one a line.
+fn push_of(repo: &std::path::Path, new: &str, revisions: &str) -> Vec<u8> {
+    let list = repo.join(".git/revisions");
+    std::fs::write(&list, revisions).unwrap();
+    let pack = std::process::Command::new("git")
+        .args(["pack-objects", "--stdout", "--revs", "-q"])
+        .current_dir(repo)
+        .stdin(std::fs::File::open(list).unwrap())
+        .output()
+        .unwrap();
+    assert!(pack.status.success(), "{pack:?}");
+    let mut body = Vec::new();
+    let line = format!("{} {new} refs/heads/work\0report-status", "0".repeat(40));
+    pktline::data(&mut body, line.as_bytes());
+    pktline::flush(&mut body);
+    body.extend_from_slice(&pack.stdout);
+    body
+}
+
+/// Anybody can put commits into upstream under the ref of a pull request.
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_only_a_forks_pull_request_has_is_not_taken_for_upstreams(
+    #[case] kind: Kind,
+) {
+    let world = World::new(kind).await;
+    let human = world.home.path().join("human");
+    write(&human, "key.txt", TOKEN);
+    let theirs = world.commit(&human, "theirs.txt").await;
+    world
+        .git(&human, "push -q origin HEAD:refs/pull/1/head")
+        .await
+        .ok();
+    let repo = world.clone_into("repo", &[]).await;
+    world
+        .git(&repo, "fetch -q origin refs/pull/1/head")
+        .await
+        .ok();
+    let merge = "commit-tree -p origin/main -p FETCH_HEAD -m merge origin/main^{tree}";
+    let merge = world.git(&repo, merge).await.ok();
+    for (new, revisions) in [
+        (&theirs, format!("^{theirs}\n")),
+        (&merge, format!("{merge}\n^{theirs}\n")),
+    ] {
+        let answer = world.raw_push(push_of(&repo, new, &revisions)).await;
+        let reason = "neither in it nor on a branch or tag";
+        assert!(answer.contains(reason), "{answer}");
+        assert_eq!(world.upstream_head("work").await, "");
+    }
+    // Git sends the commit, since it was not offered, and what it holds is searched.
+    let push = format!("push origin {merge}:refs/heads/work");
+    let shown = world.git(&repo, &push).await.err();
+    assert!(shown.contains("github-token in key.txt"), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_branch_may_start_at_any_commit_of_a_branch_or_a_tag(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let human = world.home.path().join("human");
+    let main = world.upstream_head("main").await;
+    let repo = world.clone_into("repo", &[]).await;
+    world
+        .git(&repo, "push -q origin origin/main~1:refs/heads/work")
+        .await
+        .ok();
+    world
+        .git(&human, "checkout -q --detach origin/main")
+        .await
+        .ok();
+    let tagged = world.commit(&human, "release.txt").await;
+    world.git(&human, "tag -a -m release v1").await.ok();
+    world.git(&human, "push -q origin v1").await.ok();
+    world.git(&repo, "fetch -q --tags origin").await.ok();
+    // The tag's commit is on no branch.
+    world
+        .git(&repo, "push -q origin v1^{commit}:refs/heads/work")
+        .await
+        .ok();
+    assert_eq!(world.upstream_head("work").await, tagged);
+    world
+        .git(&repo, &format!("switch -q --detach {main}"))
+        .await
+        .ok();
+    world.commit(&repo, "one.txt").await;
+    world.git(&repo, "merge -q --no-edit v1").await.ok();
+    world
+        .git(&repo, "push -q origin HEAD:refs/heads/work")
+        .await
+        .ok();
+    assert_eq!(world.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_at_the_tip_of_another_one_costs_no_look_at_its_history() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    let before = world.forge_fetches();
+    world
+        .git(&repo, "push -q origin origin/main:refs/heads/work")
+        .await
+        .ok();
+    assert_eq!(world.forge_fetches(), before);
 }
 
 #[rstest]
