@@ -40,7 +40,8 @@ pub async fn run(
     mode: ProducerMode,
     stop: Shutdown,
 ) -> anyhow::Result<Scan> {
-    scan::describe_metrics(&deps.trackers);
+    let interval = Duration::from_secs(deps.config.producer.interval_seconds);
+    scan::describe_metrics(&deps.trackers, interval);
     webhooks::describe_metrics();
     rounds::metrics::describe_metrics();
     cleanup::remove_stale_sandboxes(&deps).await;

@@ -1,7 +1,8 @@
 //! Ends paused tasks whose item was closed, and continues those that wait for credentials, or whose item lost the pause
 //! label. No session notices any of it, since none runs, and no scan does, since it lists open items.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +24,11 @@ const AT_ONCE: usize = 8;
 /// Anybody who removes a pause label does not wait longer for the next pass.
 const LONGEST: Duration = Duration::from_secs(30);
 /// A task whose item could be read all the time lacks a permission that only a write shows, or the git host refused it.
-/// After so long it is tried again.
+/// After so long it is tried again, and after twice as long with each try: each one may change labels and comments.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
+const LONGEST_WAIT: Duration = Duration::from_secs(6 * 3600);
+/// A task that does not wait for credentials for so long does what it could not do before.
+const FORGET: Duration = Duration::from_secs(24 * 3600);
 
 /// Which paused tasks of a tracker one producer has looked at.
 #[derive(Default)]
@@ -33,15 +37,22 @@ pub(crate) struct Paused {
     is_known: bool,
     /// The next pass begins below this number.
     before: Option<TaskNumber>,
-    /// The tasks that wait for credentials, since this producer has known of it.
+    /// The tasks that wait for credentials, or did within [`FORGET`], since this producer has known of it.
     waiting: HashMap<TaskId, Waiting>,
 }
 
-/// A task that waits for credentials.
+/// A task that waits for credentials, or did.
 struct Waiting {
-    since: BootInstant,
+    stage: Stage,
     /// Whether the tracker refused them when it was last asked.
     refused: bool,
+    /// How often it was queued again since they were last refused.
+    tries: u32,
+}
+
+enum Stage {
+    Waits { since: BootInstant },
+    QueuedAgain { at: BootInstant },
 }
 
 /// A pass in each lease and in [`LONGEST`], until the process drains.
@@ -74,10 +85,9 @@ impl Paused {
             }
         };
         tasks.retain(|task| task.state == TaskState::Paused && tracker.serves(&task.item));
-        self.waiting.retain(|id, _| {
-            let mut still = tasks.iter().filter(|task| task.waits_for_credentials());
-            still.any(|task| task.id == *id)
-        });
+        let waits = tasks.iter().filter(|task| task.waits_for_credentials());
+        let waits = waits.map(|task| task.id).collect();
+        self.forget_all_but(&waits, BootInstant::now());
         let looks = next(tasks, (self.before, MOST), |task| task.number);
         let looks = looks.into_iter().map(async |task| {
             let looked = look(tracker, &task).await;
@@ -116,8 +126,13 @@ impl Paused {
             return Ok(());
         }
         match looked {
-            Ok(_) if task.waits_for_credentials() && self.is_due(task.id, is_first) => {
+            Ok(_)
+                if task.waits_for_credentials()
+                    && self.is_due(task.id, is_first, BootInstant::now()) =>
+            {
                 if deps.store.resume(task.id).await? {
+                    let now = BootInstant::now();
+                    self.waiting(task.id, now).queued_again(now);
                     tracing::info!(task.id = %task.id, item = %task.item, "the credentials may be accepted now; the task is queued");
                 }
             }
@@ -130,7 +145,7 @@ impl Paused {
                         | TrackerError::Archived { .. }
                 );
                 if task.waits_for_credentials() {
-                    self.waiting(task.id).refused |= refused;
+                    self.waiting(task.id, BootInstant::now()).refused |= refused;
                 }
                 tracing::debug!(task.id = %task.id, %error, "the item of a paused task cannot be checked");
             }
@@ -140,20 +155,64 @@ impl Paused {
 
     /// Whether a task whose item can be read is to be tried: the credentials were replaced, perhaps by the restart of
     /// this process, or long enough ago they were refused.
-    fn is_due(&mut self, task: TaskId, is_first: bool) -> bool {
-        let waiting = self.waiting(task);
-        let due = is_first || waiting.refused || waiting.since.elapsed() >= TRY_AGAIN;
-        if due {
-            self.waiting.remove(&task);
+    fn is_due(&mut self, task: TaskId, is_first: bool, now: BootInstant) -> bool {
+        let waiting = self.waiting(task, now);
+        waiting.refused |= is_first;
+        match waiting.stage {
+            _ if waiting.refused => true,
+            Stage::Waits { since } => now >= since + waiting.wait(),
+            Stage::QueuedAgain { .. } => false,
         }
-        due
     }
 
-    fn waiting(&mut self, task: TaskId) -> &mut Waiting {
-        self.waiting.entry(task).or_insert_with(|| Waiting {
-            since: BootInstant::now(),
-            refused: false,
-        })
+    /// The state of a task that waits now.
+    fn waiting(&mut self, task: TaskId, now: BootInstant) -> &mut Waiting {
+        let waits = Stage::Waits { since: now };
+        match self.waiting.entry(task) {
+            Entry::Occupied(entry) => {
+                let waiting = entry.into_mut();
+                if let Stage::QueuedAgain { .. } = waiting.stage {
+                    waiting.stage = waits;
+                }
+                waiting
+            }
+            Entry::Vacant(entry) => entry.insert(Waiting {
+                stage: waits,
+                refused: false,
+                tries: 0,
+            }),
+        }
+    }
+
+    /// Only these tasks wait now. Another one may have been queued again by another producer or a person, and may wait
+    /// again soon.
+    fn forget_all_but(&mut self, waits: &HashSet<TaskId>, now: BootInstant) {
+        self.waiting.retain(|id, waiting| match waiting.stage {
+            _ if waits.contains(id) => true,
+            Stage::Waits { .. } => {
+                waiting.queued_again(now);
+                true
+            }
+            Stage::QueuedAgain { at } => now < at + FORGET,
+        });
+    }
+}
+
+impl Waiting {
+    /// How long it waits until the next try.
+    fn wait(&self) -> Duration {
+        let factor = 2u32.saturating_pow(self.tries);
+        TRY_AGAIN.saturating_mul(factor).min(LONGEST_WAIT)
+    }
+
+    /// Credentials that were refused until now are other ones: earlier tries say nothing of them.
+    fn queued_again(&mut self, at: BootInstant) {
+        self.tries = match self.refused {
+            true => 0,
+            false => self.tries.saturating_add(1),
+        };
+        self.refused = false;
+        self.stage = Stage::QueuedAgain { at };
     }
 }
 
@@ -169,4 +228,69 @@ async fn look(tracker: &Arc<dyn Tracker>, task: &Task) -> Result<Item, TrackerEr
         return Err(archived);
     }
     Ok(item)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// The task is queued again, and paused again at once.
+    fn queue_again(paused: &mut Paused, task: TaskId, now: BootInstant) {
+        paused.waiting(task, now).queued_again(now);
+        paused.forget_all_but(&HashSet::new(), now);
+        assert!(!paused.is_due(task, false, now), "at once");
+    }
+
+    #[test]
+    fn a_task_that_is_paused_again_after_each_try_is_tried_later_each_time() {
+        let mut paused = Paused::default();
+        let (task, mut now) = (TaskId::new(), BootInstant::now());
+        assert!(!paused.is_due(task, false, now));
+        for minutes in [10, 20, 40, 80, 160, 320, 360, 360] {
+            let due = now + MINUTE * minutes;
+            let before = now + (MINUTE * minutes - Duration::from_secs(1));
+            assert!(!paused.is_due(task, false, before), "{minutes}");
+            assert!(paused.is_due(task, false, due), "{minutes}");
+            queue_again(&mut paused, task, due);
+            now = due;
+        }
+    }
+
+    #[test]
+    fn credentials_that_were_refused_are_tried_at_once_when_they_are_accepted_and_then_from_the_start()
+     {
+        let mut paused = Paused::default();
+        let (task, now) = (TaskId::new(), BootInstant::now());
+        for _ in 0..5 {
+            queue_again(&mut paused, task, now);
+        }
+        assert!(!paused.is_due(task, false, now + MINUTE * 30));
+        paused.waiting(task, now).refused = true;
+        assert!(paused.is_due(task, false, now));
+        queue_again(&mut paused, task, now);
+        assert!(paused.is_due(task, false, now + MINUTE * 10));
+        // A restart of this process may have replaced them.
+        let mut paused = Paused::default();
+        assert!(paused.is_due(task, true, now));
+        queue_again(&mut paused, task, now);
+        assert!(paused.is_due(task, false, now + MINUTE * 10));
+    }
+
+    #[test]
+    fn a_task_that_another_process_queued_again_is_remembered_for_a_day() {
+        let mut paused = Paused::default();
+        let (task, now) = (TaskId::new(), BootInstant::now());
+        assert!(!paused.is_due(task, false, now));
+        paused.forget_all_but(&HashSet::new(), now);
+        paused.forget_all_but(&HashSet::new(), now + MINUTE * (23 * 60));
+        let again = now + MINUTE * (23 * 60);
+        assert!(!paused.is_due(task, false, again));
+        assert!(!paused.is_due(task, false, again + MINUTE * 19));
+        assert!(paused.is_due(task, false, again + MINUTE * 20));
+        paused.forget_all_but(&HashSet::new(), again);
+        paused.forget_all_but(&HashSet::new(), again + MINUTE * (24 * 60));
+        assert!(paused.waiting.is_empty());
+    }
 }

@@ -228,6 +228,11 @@ fn every_pod_is_restricted_and_without_a_token() {
         for (object, template) in workloads(&objects) {
             let faults = pod_faults(template);
             assert!(faults.is_empty(), "{overlay}: {}: {faults:?}", name(object));
+            // Each start would let the group write to what the program keeps there for itself.
+            if !list(object, "/spec/volumeClaimTemplates").is_empty() {
+                let changes = &template["spec"]["securityContext"]["fsGroupChangePolicy"];
+                assert_eq!(changes, "OnRootMismatch", "{overlay}: {}", name(object));
+            }
         }
         for account in of_kind(&objects, "ServiceAccount") {
             assert_eq!(

@@ -22,6 +22,7 @@ mod capacity;
 mod chaos;
 mod commands;
 mod commands_on_pulls;
+mod compose;
 mod confidential;
 mod control;
 mod conversation;

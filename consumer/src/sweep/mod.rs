@@ -6,6 +6,7 @@
 
 mod ends;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use agentmine_git::remove_abandoned_folders;
 use agentmine_runtime::liveness::MainLoop;
 use agentmine_sandbox::{remove_stale, show_stale};
 use agentmine_store::SweepPolicy;
+use futures::FutureExt as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::SessionError;
 use crate::metrics::count_lost_task;
 use crate::presence::Presence;
 use crate::session::deps::ConsumerDeps;
@@ -53,7 +56,13 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     let sweep_every = Duration::from_secs(deps.config.consumer.sweep_seconds);
-    tasks.spawn(every(RELAY_EVERY, Arc::clone(deps), stop.clone(), relay));
+    tasks.spawn(every(
+        "relay",
+        RELAY_EVERY,
+        Arc::clone(deps),
+        stop.clone(),
+        relay,
+    ));
     tasks.spawn(sweep_in_time(sweep_every, Arc::clone(deps), stop.clone()));
     tasks.spawn(look_for_the_dead(
         Arc::clone(presence),
@@ -61,30 +70,35 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
         stop.clone(),
     ));
     tasks.spawn(every(
+        "reports of ends",
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
         ends::report_ends,
     ));
     tasks.spawn(every(
+        "second look at ends",
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
         ends::confirm_ends,
     ));
     tasks.spawn(every(
+        "stale sandboxes",
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
         remove_stale_sandboxes,
     ));
     tasks.spawn(every(
+        "git folders",
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
         remove_git_folders,
     ));
     tasks.spawn(every(
+        "dead letters",
         sweep_every,
         Arc::clone(deps),
         stop.clone(),
@@ -93,11 +107,12 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
     Background { tasks, stop }
 }
 
-async fn every<F: Future<Output = ()>>(
+async fn every<D, F: Future<Output = ()>>(
+    job: &'static str,
     period: Duration,
-    deps: Arc<ConsumerDeps>,
+    deps: Arc<D>,
     stop: CancellationToken,
-    work: fn(Arc<ConsumerDeps>) -> F,
+    work: fn(Arc<D>) -> F,
 ) {
     let mut tick = tokio::time::interval(period);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -106,8 +121,9 @@ async fn every<F: Future<Output = ()>>(
     let forever = async {
         loop {
             tick.tick().await;
-            work(Arc::clone(&deps)).await;
-            relaying.iter().for_each(MainLoop::turned);
+            if turn(job, work(Arc::clone(&deps))).await.is_some() {
+                relaying.iter().for_each(MainLoop::turned);
+            }
         }
     };
     // A reconciler may be cancelled anywhere: the next run continues from the current state.
@@ -118,13 +134,31 @@ async fn every<F: Future<Output = ()>>(
     }
 }
 
+/// One turn of a job. A panic ends this turn alone: the next one continues from the current state. It counts as no turn, so
+/// that a loop that only panics is seen to make no progress.
+async fn turn<T>(job: &'static str, work: impl Future<Output = T>) -> Option<T> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(done) => Some(done),
+        Err(panic) => {
+            let error = SessionError::panicked(&*panic);
+            tracing::error!(job, %error, "a background job panicked; it runs again");
+            None
+        }
+    }
+}
+
 /// Sweeps every `period`, and at the moment at which a lease runs out.
 async fn sweep_in_time(period: Duration, deps: Arc<ConsumerDeps>, stop: CancellationToken) {
     let sweeping = MainLoop::start("sweep", STANDSTILL + period);
     let forever = async {
         loop {
-            sweeping.turned();
-            let next_expiry = sweep(Arc::clone(&deps)).await;
+            let next_expiry = match turn("sweep", sweep(Arc::clone(&deps))).await {
+                Some(next_expiry) => {
+                    sweeping.turned();
+                    next_expiry
+                }
+                None => None,
+            };
             let at_expiry = next_expiry.map_or(period, |left| left + AFTER_EXPIRY);
             tokio::time::sleep(at_expiry.clamp(BETWEEN_SWEEPS.min(period), period)).await;
         }
@@ -140,7 +174,7 @@ async fn look_for_the_dead(
     let forever = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            end_leases_of_the_dead(&deps, &presence).await;
+            turn("dead workers", end_leases_of_the_dead(&deps, &presence)).await;
         }
     };
     stop.run_until_cancelled(forever).await;
@@ -245,5 +279,40 @@ async fn handle_dead_letters(deps: Arc<ConsumerDeps>) {
         if delivery.ack().await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    struct Job {
+        turns: AtomicU32,
+        stop: CancellationToken,
+    }
+
+    async fn panic_at_first(job: Arc<Job>) {
+        match job.turns.fetch_add(1, Ordering::SeqCst) {
+            0 => panic!("the first turn"),
+            _ => job.stop.cancel(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_panics_runs_again_at_its_next_turn() {
+        let stop = CancellationToken::new();
+        let job = Arc::new(Job {
+            turns: AtomicU32::new(0),
+            stop: stop.clone(),
+        });
+        let period = Duration::from_millis(1);
+        let runs = every("a job", period, Arc::clone(&job), stop, panic_at_first);
+        let ended = tokio::time::timeout(Duration::from_secs(60), runs).await;
+        assert!(ended.is_ok(), "it did not run again");
+        let panicked = turn::<()>("a job", async { panic!("now") }).await;
+        assert_eq!(panicked, None);
+        assert_eq!(turn("a job", async { 7 }).await, Some(7));
     }
 }

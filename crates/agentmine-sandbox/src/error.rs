@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 
 use agentmine_domain::Blame;
 use agentmine_runtime::failpoint::OutcomeUnknown;
+use agentmine_runtime::shortage::is_shortage;
 
 /// Why a sandbox did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -38,19 +39,15 @@ impl SandboxError {
         let text = format!("{what}: {error}");
         match error.kind() {
             ErrorKind::NotFound
-            | ErrorKind::StorageFull
-            | ErrorKind::QuotaExceeded
-            | ErrorKind::OutOfMemory
             | ErrorKind::WouldBlock
             | ErrorKind::ResourceBusy
-            | ErrorKind::ReadOnlyFilesystem
             | ErrorKind::StaleNetworkFileHandle
             | ErrorKind::TimedOut
             | ErrorKind::Interrupted => Self::Unavailable(text),
-            _ => match error.raw_os_error() {
-                Some(libc::EMFILE | libc::ENFILE | libc::EIO) => Self::Unavailable(text),
-                _ => Self::Refused(text),
-            },
+            _ if is_shortage(error) || error.raw_os_error() == Some(libc::EIO) => {
+                Self::Unavailable(text)
+            }
+            _ => Self::Refused(text),
         }
     }
 

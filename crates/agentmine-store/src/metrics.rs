@@ -21,7 +21,7 @@ pub(crate) fn describe() {
     metrics::describe_histogram!(
         "agentmine_task_pickup_seconds",
         metrics::Unit::Seconds,
-        "Time from the record of a task to its first claim."
+        "Time from the record, admission or latest change of a task to its first claim, unless other tasks may hold it up."
     );
     let _ = metrics::histogram!("agentmine_task_pickup_seconds");
     metrics::describe_histogram!(

@@ -243,7 +243,7 @@ pub enum TaskStanding {
     Leased,
     /// A person.
     Paused,
-    /// The turn of its repository, or something of its item.
+    /// The turn of its repository, something of its item, or the files that a running task may change.
     Waiting,
 }
 

@@ -6,7 +6,7 @@ mod waiting;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agentmine_domain::Task;
 use agentmine_effects::announce;
@@ -25,7 +25,7 @@ use waiting::Waiting;
 
 /// Describes the metrics of scans and sets them to what they are before the first one. The last success counts from
 /// the start of the process, so that a tracker that can never be scanned is noticed too.
-pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>]) {
+pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>], interval: Duration) {
     metrics::describe_counter!("agentmine_scans_total", "Scans of a tracker, by result.");
     for result in ["ok", "error"] {
         metrics::counter!("agentmine_scans_total", "result" => result).increment(0);
@@ -34,6 +34,12 @@ pub(crate) fn describe_metrics(trackers: &[Arc<dyn Tracker>]) {
         "agentmine_scan_last_success_timestamp_seconds",
         "When a tracker was last scanned successfully, in seconds since the Unix epoch."
     );
+    metrics::describe_gauge!(
+        "agentmine_scan_interval_seconds",
+        metrics::Unit::Seconds,
+        "How long a producer waits between the starts of two scans of a tracker."
+    );
+    metrics::gauge!("agentmine_scan_interval_seconds").set(interval.as_secs_f64());
     metrics::describe_gauge!(
         "agentmine_scan_skipped",
         "Repositories, groups and searches of a tracker that its latest scan could not read."

@@ -131,7 +131,7 @@ impl Engine {
             Error::DockerResponseServerError {
                 status_code,
                 message,
-            } if is_short_of_something(*status_code, message) => {
+            } if is_temporary(*status_code, message) => {
                 SandboxError::Unavailable(format!("{what}: {message}"))
             }
             Error::DockerResponseServerError { message, .. } => {
@@ -265,8 +265,10 @@ pub(super) fn is_missing(err: &Error) -> bool {
     )
 }
 
-/// Whether the engine cannot do it now, as opposed to never. It has no status of its own for a full disk.
-fn is_short_of_something(status: u16, message: &str) -> bool {
+/// Whether the engine cannot do it now, as opposed to never. It answers 500 to almost everything that is not the
+/// request's fault, from a full disk to a containerd that is being restarted, but also to some of what the
+/// configuration asks for and the machine does not have: that is known by its text.
+fn is_temporary(status: u16, message: &str) -> bool {
     let shortages = [
         "no space left on device",
         "disk quota exceeded",
@@ -275,8 +277,24 @@ fn is_short_of_something(status: u16, message: &str) -> bool {
         "too many open files",
         NOT_FROZEN,
     ];
+    let refusals = [
+        "oci runtime create failed",
+        "executable file not found",
+        "exec format error",
+        "unknown runtime",
+        "unknown or invalid runtime",
+        "binary not installed",
+        "invalid mount",
+        "failed to mount local volume",
+        "no matching entries in",
+        "storage-opt",
+        "not supported",
+        "not permitted",
+        "permission denied",
+    ];
     let message = message.to_lowercase();
-    status == 503 || (status >= 500 && shortages.iter().any(|it| message.contains(it)))
+    let names = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    status == 503 || (status >= 500 && (names(&shortages) || !names(&refusals)))
 }
 
 fn is_not_frozen_yet(err: &Error) -> bool {
@@ -308,10 +326,38 @@ mod tests {
     #[test]
     fn an_engine_with_a_full_disk_may_have_room_later() {
         let full = "mkdir /var/lib/docker/overlay2/x: no space left on device";
-        assert!(is_short_of_something(500, full));
-        assert!(is_short_of_something(503, "starting"));
-        assert!(!is_short_of_something(404, "no such image"));
-        assert!(!is_short_of_something(500, "unknown runtime"));
+        assert!(is_temporary(500, full));
+        let created = "OCI runtime create failed: mkdir /sys/fs/cgroup/x: no space left on device";
+        assert!(is_temporary(500, created));
+        assert!(is_temporary(503, "starting"));
+        assert!(!is_temporary(404, "no such image"));
+    }
+
+    #[test]
+    fn an_error_inside_the_engine_is_temporary_unless_its_text_shows_a_refusal() {
+        for text in [
+            r#"connection error: desc = "transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused""#,
+            "dial unix /run/containerd/containerd.sock: connect: no such file or directory",
+            "context deadline exceeded",
+            "error creating temporary lease: Unavailable: error reading from server: EOF",
+            "",
+        ] {
+            assert!(is_temporary(500, text), "{text}");
+            assert!(!is_temporary(400, text), "{text}");
+        }
+        for text in [
+            "unknown runtime",
+            "unknown or invalid runtime name: kata",
+            r#"failed to resolve runtime path: runtime "kata" binary not installed "containerd-shim-kata": file does not exist"#,
+            "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed",
+            r#"exec: "/agentmine/guest": executable file not found in $PATH"#,
+            "exec /agentmine/guest: exec format error",
+            "invalid mount config for type \"volume\": field VolumeOptions must not be specified",
+            "--storage-opt is supported only for overlay over xfs with 'pquota' mount option",
+            "unable to find user guest: no matching entries in passwd file",
+        ] {
+            assert!(!is_temporary(500, text), "{text}");
+        }
     }
 
     /// An engine with one stopped container, whose first `failures` removals and pauses fail.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bollard::errors::Error;
 use futures::StreamExt as _;
 use tokio::sync::Mutex;
 
@@ -135,24 +136,58 @@ async fn pull(engine: &Engine, name: &str) -> Result<(), SandboxError> {
     let mut failed = None;
     let pulled = async {
         while let Some(step) = progress.next().await {
-            let said = match step {
-                Ok(info) => info.error_detail.and_then(|detail| detail.message),
-                Err(err) => Some(err.to_string()),
-            };
-            failed = said.or(failed.take());
+            // The client makes an error of what the engine reports in the stream.
+            failed = step.err().or(failed.take());
         }
     };
-    if tokio::time::timeout(PULL_LIMIT, pulled).await.is_err() {
-        failed = Some(format!("not finished after {} s", PULL_LIMIT.as_secs()));
-    }
-    match failed {
-        None => Ok(()),
-        Some(why) => Err(SandboxError::Refused(format!(
-            "the image {name:?} does not exist and could not be pulled: {why}. \
-             hint: build it from docker/executor-default, or set another in \
-             command_executor.docker.base_image"
-        ))),
-    }
+    let in_time = tokio::time::timeout(PULL_LIMIT, pulled).await;
+    let failed = match in_time {
+        Ok(()) => failed.map(|err| (is_refusal(&err), err.to_string())),
+        Err(_) => Some((
+            false,
+            format!("not finished after {} s", PULL_LIMIT.as_secs()),
+        )),
+    };
+    let Some((is_refused, why)) = failed else {
+        return Ok(());
+    };
+    let text = format!(
+        "the image {name:?} does not exist and could not be pulled: {why}. \
+         hint: build it from docker/executor-default, or set another in \
+         command_executor.docker.base_image"
+    );
+    Err(match is_refused {
+        true => SandboxError::Refused(text),
+        false => SandboxError::Unavailable(text),
+    })
+}
+
+/// Whether the registry has no such image, or not for this engine, as opposed to one that is away or limits requests. In
+/// the stream, and where the engine answers 500, only the text shows it.
+fn is_refusal(err: &Error) -> bool {
+    let text = match err {
+        Error::DockerResponseServerError {
+            status_code: 400 | 401 | 403 | 404,
+            ..
+        } => return true,
+        Error::DockerResponseServerError { message, .. } => message,
+        Error::DockerStreamError { error } => error,
+        _ => return false,
+    };
+    let text = text.to_lowercase();
+    // A limit's text speaks of authentication, too.
+    let limits = ["toomanyrequests", "too many requests", "rate limit"];
+    let refusals = [
+        "not found",
+        "denied",
+        "manifest unknown",
+        "no matching manifest",
+        "invalid reference",
+        "unauthorized",
+        "forbidden",
+    ];
+    let names = |texts: &[&str]| texts.iter().any(|it| text.contains(it));
+    !names(&limits) && names(&refusals)
 }
 
 #[cfg(test)]
@@ -173,6 +208,45 @@ mod tests {
             builder.append_data(&mut header, path, &[][..]).unwrap();
         }
         builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn only_an_image_that_is_not_there_or_not_allowed_is_refused() {
+        for text in [
+            "pull access denied for agentmine/none, repository does not exist or may require 'docker login'",
+            "manifest for alpine:none not found: manifest unknown: manifest unknown",
+            "no matching manifest for linux/arm64/v8 in the manifest list entries",
+            "failed to resolve reference \"ghcr.io/a/b:c\": unexpected status from HEAD request: 403 Forbidden",
+            "unauthorized: authentication required",
+        ] {
+            let error = text.to_owned();
+            assert!(is_refusal(&Error::DockerStreamError { error }), "{text}");
+            let message = text.to_owned();
+            let status_code = 500;
+            let error = Error::DockerResponseServerError {
+                status_code,
+                message,
+            };
+            assert!(is_refusal(&error), "{text}");
+        }
+        let invalid = Error::DockerResponseServerError {
+            status_code: 400,
+            message: "invalid reference format".to_owned(),
+        };
+        assert!(is_refusal(&invalid));
+        for text in [
+            "Get \"https://registry-1.docker.io/v2/\": dial tcp: lookup registry-1.docker.io: no such host",
+            "dial tcp 127.0.0.1:1: connect: connection refused",
+            "toomanyrequests: You have reached your unauthenticated pull rate limit.",
+            "unexpected status from HEAD request: 429 Too Many Requests, unauthorized",
+            "received unexpected HTTP status: 503 Service Unavailable",
+            "net/http: TLS handshake timeout",
+            "write /var/lib/docker/tmp/x: no space left on device",
+        ] {
+            let error = text.to_owned();
+            assert!(!is_refusal(&Error::DockerStreamError { error }), "{text}");
+        }
+        assert!(!is_refusal(&Error::RequestTimeoutError));
     }
 
     #[test]

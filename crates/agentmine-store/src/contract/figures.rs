@@ -5,6 +5,8 @@ use super::*;
 facts! {
     demand_is_never_below_what_runs_or_is_owed,
     figures_show_every_priority_and_return_to_zero,
+    a_task_is_not_due_while_another_one_changes_the_same_files,
+    a_pick_up_counts_from_when_a_worker_could_take_the_task,
     sums_since_the_beginning_are_those_over_all_rows,
 }
 
@@ -117,6 +119,148 @@ async fn figures_show_every_priority_and_return_to_zero(world: World) {
     assert!(store.figures().await.unwrap().outbox.count > 0);
     world.relay().await;
     assert_eq!(store.figures().await.unwrap().outbox.count, 0);
+}
+
+async fn a_task_is_not_due_while_another_one_changes_the_same_files(world: World) {
+    let mut tasks = Vec::new();
+    for (number, pattern) in [(1, "src"), (2, "src/lib.rs"), (3, "docs")] {
+        let task = world.new_task(number).await;
+        let edit = TaskEdit {
+            write_scope: Some(WriteScope::new(vec![pattern.into()]).unwrap()),
+            ..TaskEdit::default()
+        };
+        tasks.push(world.edited(task.id, edit).await.id);
+    }
+    world.new_task(4).await;
+    let counts = async || {
+        let figures = world.store.figures().await.unwrap();
+        let of = |standing| {
+            let found = figures.tasks.iter().filter(|it| it.standing == standing);
+            found.map(|it| it.backlog.count).sum::<u64>()
+        };
+        let [due, waiting, leased] = [
+            TaskStanding::Due,
+            TaskStanding::Waiting,
+            TaskStanding::Leased,
+        ]
+        .map(of);
+        (due, waiting, leased)
+    };
+    assert_eq!(counts().await, (4, 0, 0));
+    let lease = world.claim(tasks[0], MINUTE).await.unwrap().lease;
+    assert_eq!(counts().await, (2, 1, 1));
+    world.store.end_lease(&lease, &done()).await.unwrap();
+    assert_eq!(counts().await, (3, 0, 0));
+}
+
+/// The measured pick-ups.
+#[derive(Default)]
+struct PickUps(Arc<Seconds>);
+
+#[derive(Default)]
+struct Seconds(Mutex<Vec<f64>>);
+
+impl PickUps {
+    fn take(&self) -> Vec<f64> {
+        std::mem::take(&mut *self.0.0.lock().unwrap())
+    }
+}
+
+impl ::metrics::HistogramFn for Seconds {
+    fn record(&self, value: f64) {
+        self.0.lock().unwrap().push(value);
+    }
+}
+
+impl ::metrics::Recorder for PickUps {
+    fn describe_counter(
+        &self,
+        _: ::metrics::KeyName,
+        _: Option<::metrics::Unit>,
+        _: ::metrics::SharedString,
+    ) {
+    }
+    fn describe_gauge(
+        &self,
+        _: ::metrics::KeyName,
+        _: Option<::metrics::Unit>,
+        _: ::metrics::SharedString,
+    ) {
+    }
+    fn describe_histogram(
+        &self,
+        _: ::metrics::KeyName,
+        _: Option<::metrics::Unit>,
+        _: ::metrics::SharedString,
+    ) {
+    }
+    fn register_counter(
+        &self,
+        _: &::metrics::Key,
+        _: &::metrics::Metadata<'_>,
+    ) -> ::metrics::Counter {
+        ::metrics::Counter::noop()
+    }
+    fn register_gauge(&self, _: &::metrics::Key, _: &::metrics::Metadata<'_>) -> ::metrics::Gauge {
+        ::metrics::Gauge::noop()
+    }
+    fn register_histogram(
+        &self,
+        key: &::metrics::Key,
+        _: &::metrics::Metadata<'_>,
+    ) -> ::metrics::Histogram {
+        match key.name() {
+            "agentmine_task_pickup_seconds" => ::metrics::Histogram::from_arc(Arc::clone(&self.0)),
+            _ => ::metrics::Histogram::noop(),
+        }
+    }
+}
+
+async fn a_pick_up_counts_from_when_a_worker_could_take_the_task(world: World) {
+    let store = &world.store;
+    let pick_ups = PickUps::default();
+    // All on this one thread.
+    let _guard = ::metrics::set_default_local_recorder(&pick_ups);
+    let of_an_hour_ago = async |number| {
+        let task = world.new_task(number).await;
+        let hour = match *world.database {
+            Database::Sqlite(_) => "3600000",
+            Database::Postgres { .. } => "interval '1 hour'",
+        };
+        let sql = format!(
+            "UPDATE tasks SET created_at = created_at - {hour}, updated_at = updated_at - {hour}
+             WHERE number = {number}"
+        );
+        world.database.execute(&sql).await;
+        task
+    };
+    let forgotten = of_an_hour_ago(1).await;
+    let lease = world.claim(forgotten.id, MINUTE).await.unwrap().lease;
+    let measured = pick_ups.take();
+    assert!(
+        matches!(measured[..], [seconds] if seconds >= 3600.0),
+        "{measured:?}"
+    );
+
+    let paused = of_an_hour_ago(2).await;
+    store.request_pause(paused.id, "lunch").await.unwrap();
+    store.resume(paused.id).await.unwrap();
+    world.claim(paused.id, MINUTE).await.unwrap();
+    let measured = pick_ups.take();
+    assert!(
+        matches!(measured[..], [seconds] if seconds < 600.0),
+        "{measured:?}"
+    );
+
+    let dependent = of_an_hour_ago(3).await;
+    let on = TaskEdit {
+        depends_on: Some(vec![forgotten.number]),
+        ..TaskEdit::default()
+    };
+    world.edited(dependent.id, on).await;
+    store.end_lease(&lease, &done()).await.unwrap();
+    world.claim(dependent.id, MINUTE).await.unwrap();
+    assert_eq!(pick_ups.take(), Vec::<f64>::new());
 }
 
 impl World {

@@ -248,10 +248,11 @@ pub(super) fn reads_all(line: &str) -> bool {
         "effects_unfinished",
         "outbox_unsent",
     ];
-    const TABLES: [&str; 12] = [
+    const TABLES: [&str; 13] = [
         "tasks",
         "t",
         "before",
+        "opener",
         "later",
         "steps",
         "sessions",

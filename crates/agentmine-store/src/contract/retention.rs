@@ -6,6 +6,7 @@ use agentmine_runtime::config::{KeepDays, RetentionConfig};
 
 facts! {
     only_what_is_old_and_over_is_removed_by_kind_and_outcome,
+    the_effects_of_a_watched_pull_request_stay_until_it_is_ended,
     an_old_trigger_makes_no_second_task_after_its_journal_is_gone,
     the_journal_of_a_task_that_a_person_made_is_removed_and_begins_anew,
     the_journal_of_a_task_that_is_not_over_cannot_be_deleted,
@@ -172,6 +173,41 @@ async fn only_what_is_old_and_over_is_removed_by_kind_and_outcome(world: World) 
             .all(|it| *it == waiting.task)
     );
     assert_eq!(prune(&world).await, Pruned::default());
+}
+
+async fn the_effects_of_a_watched_pull_request_stay_until_it_is_ended(world: World) {
+    let store = &world.store;
+    let opener = ended(&world, 1, EndState::Done, 61).await;
+    ended(&world, 2, EndState::Done, 61).await;
+    let url = "https://github.com/acme/shop/pull/9";
+    let opened = format!("UPDATE tasks SET pull_request_url = '{url}' WHERE id = '{opener}'");
+    world.database.execute(&opened).await;
+    store.watch_pull(opener).await.unwrap();
+    // A task of a person on it, a round on it whose repository was renamed since, and a task on another one.
+    let [labelled, round, _other] = [
+        ended(&world, 3, EndState::Done, 61).await,
+        ended(&world, 9, EndState::Done, 61).await,
+        ended(&world, 4, EndState::Done, 61).await,
+    ];
+    let on_pull = format!("UPDATE tasks SET url = '{url}' WHERE id = '{labelled}'");
+    world.database.execute(&on_pull).await;
+    let begun = Round {
+        pull: world.task(round).await.item,
+        number: 1,
+        origin: opener,
+        head: "abc".into(),
+        cause: RoundCause::default(),
+        result: None,
+    };
+    store.begin_round(&begun).await.unwrap();
+    let due = store.prunable(&policy()).await.unwrap();
+    let effects = due
+        .iter()
+        .find(|it| it.what == RetentionKind::Effects && it.outcome == EndState::Done);
+    assert_eq!(effects.map(|it| (it.tasks, it.rows)), Some((2, 2)));
+    assert_eq!(prune(&world).await.effects, 2);
+    assert!(store.unwatch_pull(opener, "merged").await.unwrap());
+    assert_eq!(prune(&world).await.effects, 3);
 }
 
 async fn an_old_trigger_makes_no_second_task_after_its_journal_is_gone(world: World) {

@@ -311,6 +311,26 @@ fn filled_in<D: Dialect>(template: &str, columns: &str) -> String {
             "(SELECT count(*) FROM outbox o
               WHERE o.task = tasks.id AND o.sent_at IS NULL AND o.due_at > {now}) > 0",
         ),
+        // No round may begin any more on the pull request that the task opened or worked on. The list of those pull requests is
+        // made once; SQLite keeps the order of a cross join, and would read all tasks in the other one.
+        (
+            "{unwatched}",
+            "(SELECT count(*) FROM watched_pulls w WHERE w.task = tasks.id AND w.ended_at IS NULL) = 0
+             AND (SELECT count(*) FROM rounds r JOIN watched_pulls w ON w.task = r.origin
+                  WHERE r.pull_key = tasks.item_key AND w.ended_at IS NULL) = 0
+             AND tasks.url NOT IN (SELECT opener.pull_request_url FROM watched_pulls w CROSS JOIN tasks opener
+                                   WHERE w.ended_at IS NULL AND opener.id = w.task
+                                     AND opener.pull_request_url IS NOT NULL)",
+        ),
+        // A task that holds the files of its `write_scope`.
+        (
+            "{holds files}",
+            "tasks.write_scope <> '' AND tasks.state IN ('leased', 'paused')
+             AND (tasks.state = 'leased'
+                  OR (tasks.state = 'paused' AND tasks.origin = 'person'
+                      AND (SELECT count(*) FROM sessions s
+                           WHERE s.task = tasks.id AND s.ended_at IS NULL) > 0))",
+        ),
         // See `Task::home`. Programs of earlier versions know tasks of trackers alone, and leave the others.
         (
             "{of fleet}",

@@ -3,14 +3,17 @@
 //! Only rows that are not over are counted, each kind through its own index, so that the time does not grow
 //! with the number of ended tasks. Subqueries are counted, not asked for existence: see `migrations/postgres/0017_running.sql`.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::Duration;
 
 use agentmine_domain::Priority;
 use async_trait::async_trait;
 
+use super::arg::args;
 use super::db::{Db, Dialect};
 use super::failure::Failure;
-use super::row::{AgeRow, StandingRow, priority};
+use super::row::{AgeRow, HeldFilesRow, ScopedRow, StandingRow, priority, scope};
 use super::store::SqlStore;
 use super::totals;
 use crate::{Backlog, FigureStore, Figures, StoreError, TaskCount, TaskStanding, Totals};
@@ -76,7 +79,8 @@ async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
                        WHEN EXISTS (SELECT 1 FROM outbox o WHERE o.task = tasks.id AND o.sent_at IS NULL
                                       AND o.due_at > {now}) THEN 'delayed'
                        ELSE 'due' END AS standing
-                   FROM tasks WHERE state IN ('queued', 'leased') AND (state = 'leased' OR ({workable}))) AS waiting
+                   FROM tasks WHERE state IN ('queued', 'leased')
+                                AND (state = 'leased' OR (write_scope = '' AND {workable}))) AS waiting
              GROUP BY priority, standing",
             &[],
         )
@@ -101,6 +105,7 @@ async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
         )
         .await?;
     rows.extend(waiting);
+    rows.extend(with_scope(db).await?);
     let mut counts = Vec::new();
     for &of_priority in Priority::ALL {
         for &standing in TaskStanding::ALL {
@@ -111,13 +116,57 @@ async fn tasks<D: Dialect>(db: &mut Db<D>) -> Result<Vec<TaskCount>, Failure> {
             };
             for row in &rows {
                 if priority(row.priority)? == of_priority && row.standing == standing.as_str() {
-                    count.backlog = of(row.count, row.oldest);
+                    let more = of(row.count, row.oldest);
+                    count.backlog.count += more.count;
+                    count.backlog.oldest = count.backlog.oldest.max(more.oldest);
                 }
             }
             counts.push(count);
         }
     }
     Ok(counts)
+}
+
+/// Those that name their files, a row for each. As long as a running task may change the same files, no worker takes one.
+async fn with_scope<D: Dialect>(db: &mut Db<D>) -> Result<Vec<StandingRow>, Failure> {
+    let queued: Vec<ScopedRow> = db
+        .rows(
+            "SELECT priority, CASE WHEN {delayed} THEN 'delayed' ELSE 'due' END AS standing,
+                 {millis(}{now} - updated_at{)millis} AS oldest, tracker, host, repo_id, write_scope
+             FROM tasks
+             WHERE state IN ('queued', 'leased') AND state = 'queued' AND write_scope <> '' AND {workable}",
+            &[],
+        )
+        .await?;
+    let mut holders: HashMap<[String; 3], Vec<HeldFilesRow>> = HashMap::new();
+    for row in &queued {
+        let place = [&row.tracker, &row.host, &row.repo_id].map(Clone::clone);
+        if let Entry::Vacant(unknown) = holders.entry(place) {
+            let sql = "SELECT {columns} FROM tasks
+                       WHERE tracker = $1 AND host = $2 AND repo_id = $3 AND {holds files}";
+            let place = args![&row.tracker, &row.host, &row.repo_id];
+            unknown.insert(db.rows(sql, place).await?);
+        }
+    }
+    let mut found = Vec::new();
+    for row in queued {
+        let own = scope(&row.write_scope)?;
+        let mut is_held = false;
+        let place = [row.tracker, row.host, row.repo_id];
+        for holder in holders.get(&place).into_iter().flatten() {
+            is_held |= own.conflict(&scope(&holder.write_scope)?).is_some();
+        }
+        found.push(StandingRow {
+            priority: row.priority,
+            standing: match is_held {
+                true => TaskStanding::Waiting.as_str().to_owned(),
+                false => row.standing,
+            },
+            count: 1,
+            oldest: row.oldest,
+        });
+    }
+    Ok(found)
 }
 
 async fn backlog<D: Dialect>(db: &mut Db<D>, template: &'static str) -> Result<Backlog, Failure> {

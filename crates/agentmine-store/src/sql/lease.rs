@@ -244,11 +244,13 @@ async fn is_held_up<D: Dialect>(tx: &mut Db<D>, task: &Task) -> Result<bool, Fai
     Ok(conflict(tx, task).await?.is_some())
 }
 
-/// How long a row has waited for this claim: since it could be claimed for the first time, and since the last heartbeat
-/// if it lost its worker.
+/// How long a row has waited for this claim: since it was recorded, admitted or resumed, unless another task may have held it
+/// up, and since the last heartbeat if it lost its worker.
 async fn waited<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<WaitRow>, Failure> {
     tx.row(
-        "SELECT {millis(}{clock} - COALESCE(admitted_at, created_at){)millis} AS waited,
+        "SELECT CASE WHEN write_scope = ''
+                          AND (SELECT count(*) FROM task_dependencies d WHERE d.task = tasks.id) = 0
+                     THEN {millis(}{clock} - updated_at{)millis} END AS waited,
              CASE WHEN takeover OR state = 'leased' THEN {millis(}{clock} - lease_since{)millis} END AS unattended
          FROM tasks WHERE id = $1",
         args![task],
@@ -277,8 +279,10 @@ fn measure_wait(task: &Task, wait: Option<WaitRow>) {
         let millis = u64::try_from(millis).unwrap_or(0);
         Duration::from_millis(millis).as_secs_f64()
     };
-    if task.epoch == Epoch(1) {
-        metrics::histogram!("agentmine_task_pickup_seconds").record(seconds(waited));
+    if task.epoch == Epoch(1)
+        && let Some(millis) = waited
+    {
+        metrics::histogram!("agentmine_task_pickup_seconds").record(seconds(millis));
     }
     if let Some(millis) = unattended {
         metrics::histogram!("agentmine_task_recovery_seconds").record(seconds(millis));

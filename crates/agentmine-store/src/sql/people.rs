@@ -170,12 +170,7 @@ pub(super) async fn conflict<D: Dialect>(
     let running: Vec<ScopeRow> = db
         .rows(
             "SELECT {columns} FROM tasks
-             WHERE id <> $1 AND write_scope <> '' AND tracker = $2 AND host = $3 AND repo_id = $4
-               AND state IN ('leased', 'paused')
-               AND (state = 'leased'
-                    OR (state = 'paused' AND origin = 'person'
-                        AND EXISTS (SELECT 1 FROM sessions s
-                                    WHERE s.task = tasks.id AND s.ended_at IS NULL)))
+             WHERE id <> $1 AND tracker = $2 AND host = $3 AND repo_id = $4 AND {holds files}
              ORDER BY number",
             args![
                 task.id,

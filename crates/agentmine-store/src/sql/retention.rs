@@ -5,7 +5,8 @@
 //! no other step be deleted. A task that is being changed at this moment is left for a later batch.
 //!
 //! The pull request of a task without a result is recorded as an effect alone, and may be open for longer than effects are
-//! kept: that record stays, since `capacity` counts it.
+//! kept: that record stays, since `capacity` counts it. Those of a pull request on which a round may begin stay too: by them
+//! the producer knows whose the head of the branch is.
 
 use std::time::Duration;
 
@@ -197,7 +198,7 @@ async fn remove_effects<D: Dialect>(
         .rows(
             "SELECT id FROM tasks
              WHERE state = $1 AND state IN ('done', 'failed', 'stopped')
-               AND NOT effects_removed AND updated_at <= {now} - $2{ms} AND end_reported
+               AND NOT effects_removed AND updated_at <= {now} - $2{ms} AND end_reported AND {unwatched}
              ORDER BY updated_at LIMIT $3{lock free}",
             args![name(outcome), age, TASKS],
         )
@@ -238,12 +239,13 @@ fn due_of(what: RetentionKind) -> &'static str {
                AND NOT t.journal_removed AND t.updated_at <= {now} - $2{ms}"
         }
         RetentionKind::Effects => {
-            "SELECT count(DISTINCT t.id) AS tasks, count(e.key) AS rows,
+            "SELECT count(DISTINCT tasks.id) AS tasks, count(e.key) AS rows,
                  CAST(COALESCE(sum(octet_length(e.result)), 0) AS bigint) AS bytes
-             FROM tasks t LEFT JOIN effects e ON e.task = t.id
+             FROM tasks LEFT JOIN effects e ON e.task = tasks.id
                AND ($1 = 'done' OR e.kind NOT IN ({opening kinds}))
-             WHERE t.state = $1 AND t.state IN ('done', 'failed', 'stopped')
-               AND NOT t.effects_removed AND t.updated_at <= {now} - $2{ms} AND t.end_reported"
+             WHERE tasks.state = $1 AND tasks.state IN ('done', 'failed', 'stopped')
+               AND NOT tasks.effects_removed AND tasks.updated_at <= {now} - $2{ms} AND tasks.end_reported
+               AND {unwatched}"
         }
     }
 }

@@ -10,6 +10,26 @@ row!(StandingRow {
 });
 
 row!(
+    /// A queued task that names its files.
+    ScopedRow {
+        priority: i16,
+        standing: String,
+        oldest: i64,
+        tracker: String,
+        host: String,
+        repo_id: String,
+        write_scope: String,
+    }
+);
+
+row!(
+    /// The files that a task holds.
+    HeldFilesRow {
+        write_scope: String,
+    }
+);
+
+row!(
     /// A part of a sum, or the sum of some rows.
     TotalRow {
         what: String,

@@ -210,7 +210,7 @@ impl TryFrom<LeftRow> for OpenedPullRequest {
 }
 
 row!(WaitRow {
-    waited: i64,
+    waited: Option<i64>,
     unattended: Option<i64>,
 });
 
