@@ -15,21 +15,23 @@ fn comments_on(rig: &Rig, number: u64) -> String {
     comments[0].body.clone()
 }
 
-#[tokio::test]
-async fn a_container_that_cannot_be_created_ends_the_task_with_a_comment() {
+/// A repository asks for an image that the operator allows.
+async fn asks_for_image(image: &str) -> (Rig, u64) {
     let mut rig = Rig::new(solves_demo()).await;
     rig.forge.commit(DEMO, "main", "main", |dir| {
-        std::fs::write(
-            dir.join(".agentmine/config.yaml"),
-            "image: agentmine-no-such-image:1\n",
-        )
-        .unwrap();
+        let file = format!("image: {image}\n");
+        std::fs::write(dir.join(".agentmine/config.yaml"), file).unwrap();
     });
     let number = rig.produce_issue().await;
-    // An image that the operator allows, but that does not exist.
-    rig.config["command_executor"]["docker"]["allowed_images"] =
-        serde_json::json!(["agentmine-no-such-*"]);
+    rig.config["command_executor"]["docker"]["allowed_images"] = serde_json::json!([image]);
     rig.consume().await;
+    (rig, number)
+}
+
+#[tokio::test]
+async fn a_container_that_cannot_be_created_ends_the_task_with_a_comment() {
+    // The engine refuses it without a registry: a name has no capital letters.
+    let (rig, number) = asks_for_image("agentmine-no-such-Image:1").await;
     let task = rig.task().await;
     assert_eq!(task.state, TaskState::Ended(EndState::Failed));
     assert_eq!(rig.forge.labels(DEMO, number), ["coding agent failed"]);
@@ -38,6 +40,16 @@ async fn a_container_that_cannot_be_created_ends_the_task_with_a_comment() {
         "{}",
         comments_on(&rig, number)
     );
+}
+
+#[tokio::test]
+async fn an_image_whose_registry_is_away_is_waited_for() {
+    // Nothing listens there.
+    let (rig, _) = asks_for_image("127.0.0.1:1/agentmine-no-such-image:1").await;
+    let task = rig.task().await;
+    assert_eq!((task.state, task.attempt), (TaskState::Queued, 0));
+    let reason = rig.sessions().await[0].reason.clone().unwrap_or_default();
+    assert!(reason.contains("could not be pulled"), "{reason}");
 }
 
 #[tokio::test]
