@@ -118,7 +118,7 @@ pub(crate) enum WorkspaceError {
         "{during}: the tracker refused the worker's credentials (HTTP {status}). hint: check that the token is not expired and may read and write this repository"
     )]
     Unauthorized { during: &'static str, status: u16 },
-    /// The gateway saw the repository's host fail, or cannot be set up while the worker's disk is full.
+    /// The gateway saw the repository's host fail.
     #[error("{during}: {detail}")]
     HostAway {
         during: &'static str,
@@ -128,18 +128,6 @@ pub(crate) enum WorkspaceError {
     NoSuchBranch { branch: String, output: String },
     #[error("branch {branch:?} could not be cloned: {output}")]
     Clone { branch: String, output: String },
-}
-
-impl From<GatewayError> for WorkspaceError {
-    fn from(error: GatewayError) -> Self {
-        match error.blame() {
-            Blame::World { .. } => Self::HostAway {
-                during: "the gateway could not be set up",
-                detail: error.to_string(),
-            },
-            Blame::Task | Blame::Ours => Self::Gateway(error),
-        }
-    }
 }
 
 impl From<AgentError<SessionError>> for SessionError {
@@ -266,9 +254,8 @@ mod tests {
         let (full, denied) = (ErrorKind::StorageFull, ErrorKind::PermissionDenied);
         assert_eq!(SessionError::BareRepo(io(full)).blame(), Blame::OUTAGE);
         assert_eq!(SessionError::BareRepo(io(denied)).blame(), Blame::Ours);
-        let gateway = |kind| WorkspaceError::from(io(kind));
-        assert!(matches!(gateway(full), WorkspaceError::HostAway { .. }));
-        assert!(matches!(gateway(denied), WorkspaceError::Gateway(_)));
-        assert_eq!(SessionError::from(gateway(full)).blame(), Blame::OUTAGE);
+        let gateway = |kind| SessionError::from(WorkspaceError::Gateway(io(kind)));
+        assert_eq!(gateway(full).blame(), Blame::OUTAGE);
+        assert_eq!(gateway(denied).blame(), Blame::Ours);
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use agentmine_domain::{EndState, TaskState};
+use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{
     Fault, Grammar, Refusal, Scenario, Script, ScriptedModel, call, commit_and_push, edit_replace,
@@ -200,17 +200,12 @@ async fn an_overflow_ends_with_what_was_done_measured_and_names_the_sizes() {
 /// The account is refused in the middle of the work: the task waits for a person, and continues where it was.
 #[tokio::test]
 async fn a_refused_account_pauses_the_task_which_continues_with_its_work() {
-    let refused = || {
-        Refusal {
+    let exceeded =
+        r#"{"error":{"message":"You exceeded your current quota.","code":"insufficient_quota"}}"#;
+    let refusal = Refusal {
         status: 429,
         headers: vec![("content-type", "application/json".into())],
-        body: json!({ "error": {
-            "message": "You exceeded your current quota, please check your plan and billing details.",
-            "type": "insufficient_quota",
-            "code": "insufficient_quota",
-        } })
-        .to_string(),
-    }
+        body: exceeded.into(),
     };
     for (fault, words) in [
         (
@@ -218,7 +213,7 @@ async fn a_refused_account_pauses_the_task_which_continues_with_its_work() {
             ["refused the credentials (401)", "hint: check model.api_key"],
         ),
         (
-            Fault::Refusal(refused()),
+            Fault::Refusal(refusal),
             ["no credit or quota left (429)", "hint: add credit"],
         ),
     ] {
@@ -235,7 +230,7 @@ async fn a_refused_account_pauses_the_task_which_continues_with_its_work() {
         // A producer that starts tries each of them.
         rig.config["producer"]["interval_seconds"] = 1.into();
         let producer = rig.spawn("producer", &[]);
-        let is_queued = |tasks: &[agentmine_domain::Task]| tasks[0].state == TaskState::Queued;
+        let is_queued = |tasks: &[Task]| tasks[0].state == TaskState::Queued;
         rig.wait("the task to be queued", is_queued).await;
         rig.consume().await;
         let task = rig.task().await;

@@ -282,7 +282,8 @@ async fn gateway(
     let network = with_presets(sandbox, network)
         .await
         .map_err(WorkspaceError::Start)?;
-    let gateway = Gateway::with_mirrors(GatewayConfig { git, network }, mirrors)?;
+    let gateway = Gateway::with_mirrors(GatewayConfig { git, network }, mirrors)
+        .map_err(WorkspaceError::Gateway)?;
     if let Some(authority) = gateway.authority() {
         let trusted = trust(sandbox, &authority).await;
         trusted.map_err(WorkspaceError::Start)?;

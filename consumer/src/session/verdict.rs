@@ -83,10 +83,6 @@ fn of_interrupt(interrupt: &Interrupt) -> Verdict {
 /// Whether the tracker or the git host refused the credentials, or what they allow, as it does for an archived repository,
 /// or the model API refused the account. A person can change that.
 pub(super) fn is_of_credentials(error: &SessionError) -> bool {
-    // The agent's error is the model's: see `SessionError`.
-    if let SessionError::Model(error) = error {
-        return error.is_of_account();
-    }
     matches!(
         error,
         SessionError::Tracker(
@@ -99,6 +95,7 @@ pub(super) fn is_of_credentials(error: &SessionError) -> bool {
                 | TrackerError::Archived { .. }
         )) | SessionError::Facts(FactsError::Auth(_))
             | SessionError::Workspace(WorkspaceError::Unauthorized { .. })
+            | SessionError::Model(LlmError::Unauthorized { .. } | LlmError::OutOfQuota { .. })
     )
 }
 
@@ -127,8 +124,9 @@ fn is_permanent(error: &SessionError) -> bool {
         SessionError::Workspace(error) => match error {
             WorkspaceError::Start(SandboxError::Refused(_))
             | WorkspaceError::Unauthorized { .. }
-            | WorkspaceError::Gateway(_)
             | WorkspaceError::NoSuchBranch { .. } => true,
+            // The worker's disk may have room again.
+            WorkspaceError::Gateway(error) => error.blame() == Blame::Ours,
             WorkspaceError::Start(_)
             | WorkspaceError::Command(_)
             | WorkspaceError::Git { .. }
@@ -158,6 +156,7 @@ fn is_permanent(error: &SessionError) -> bool {
 #[cfg(test)]
 mod tests {
     use agentmine_domain::{TaskId, TrackerKind, Usage};
+    use agentmine_gateway::GatewayError;
     use agentmine_store::StoreError;
 
     use super::*;
@@ -239,6 +238,10 @@ mod tests {
             tracker,
             what: "the issue".into()
         }));
+        let gateway =
+            |kind: std::io::ErrorKind| WorkspaceError::Gateway(GatewayError::Io(kind.into()));
+        assert!(is_wait(gateway(std::io::ErrorKind::StorageFull)));
+        assert!(is_fail(gateway(std::io::ErrorKind::PermissionDenied)));
         assert!(is_wait(FactsError::Network("timed out".into())));
         assert!(is_wait(StoreError::Unavailable("read-only".into())));
         assert!(is_wait(WorkspaceError::HostAway {

@@ -132,12 +132,6 @@ impl LlmError {
         }
     }
 
-    /// Whether the API refuses the account: its credentials, or it has no money left. A person can change that.
-    #[must_use]
-    pub fn is_of_account(&self) -> bool {
-        matches!(self, Self::Unauthorized { .. } | Self::OutOfQuota { .. })
-    }
-
     /// Whose fault this is, and until when.
     #[must_use]
     pub fn blame(&self) -> Blame {

@@ -34,8 +34,9 @@ pub struct OpenAi {
     client: ApiClient,
     endpoint: Url,
     settings: Settings,
-    /// Whether the server refused `max_tokens` under this name, as Azure does for newer models.
-    wants_newer_limit: AtomicBool,
+    /// Whether the limit on the reply has its newer name here: on OpenAI's own hosts, and where a server asked for it, as
+    /// Azure does for newer models.
+    has_newer_limit: AtomicBool,
 }
 
 impl OpenAi {
@@ -61,13 +62,9 @@ impl OpenAi {
                 stream: config.stream,
                 temperature: config.temperature,
                 max_tokens: config.max_output_tokens,
-                limit_name: match host == OPENAI_HOST || host.ends_with(OPENAI_REGIONS) {
-                    true => LimitName::MaxCompletionTokens,
-                    false => LimitName::MaxTokens,
-                },
                 more: config.extra_body.clone(),
             },
-            wants_newer_limit: AtomicBool::new(false),
+            has_newer_limit: AtomicBool::new(host == OPENAI_HOST || host.ends_with(OPENAI_REGIONS)),
         })
     }
 }
@@ -75,14 +72,11 @@ impl OpenAi {
 impl OpenAi {
     async fn send(
         &self,
+        limit_name: LimitName,
         request: &ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let limit_name = match self.wants_newer_limit.load(Ordering::Relaxed) {
-            true => LimitName::MaxCompletionTokens,
-            false => self.settings.limit_name,
-        };
-        let body = wire::body((&self.settings, limit_name), request).map_err(|error| {
+        let body = wire::body(&self.settings, limit_name, request).map_err(|error| {
             LlmError::Protocol(format!("the request cannot be encoded: {error}"))
         })?;
         self.client
@@ -102,14 +96,19 @@ impl Model for OpenAi {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        match self.send(&request, watch).await {
+        let limit_name = match self.has_newer_limit.load(Ordering::Relaxed) {
+            true => LimitName::MaxCompletionTokens,
+            false => LimitName::MaxTokens,
+        };
+        match self.send(limit_name, &request, watch).await {
             Err(LlmError::Refused { status: 400, body })
-                if body.contains(NEWER_LIMIT) && self.settings.max_tokens.is_some() =>
+                if limit_name == LimitName::MaxTokens
+                    && self.settings.max_tokens.is_some()
+                    && body.contains(NEWER_LIMIT) =>
             {
-                match self.wants_newer_limit.swap(true, Ordering::Relaxed) {
-                    true => Err(LlmError::Refused { status: 400, body }),
-                    false => self.send(&request, watch).await,
-                }
+                self.has_newer_limit.store(true, Ordering::Relaxed);
+                self.send(LimitName::MaxCompletionTokens, &request, watch)
+                    .await
             }
             replied => replied,
         }

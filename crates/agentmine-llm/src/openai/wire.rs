@@ -20,8 +20,6 @@ pub(crate) struct Settings {
     pub(crate) temperature: Option<f64>,
     /// Most tokens of the reply.
     pub(crate) max_tokens: Option<u32>,
-    /// What the limit is called on this server.
-    pub(crate) limit_name: LimitName,
     /// More members of the request.
     pub(crate) more: Map<String, Value>,
 }
@@ -113,9 +111,10 @@ struct CallFunction<'a> {
     arguments: std::borrow::Cow<'a, str>,
 }
 
-/// The body of one request.
+/// The body of one request. `limit_name` is what the server calls the limit on the reply.
 pub(crate) fn body(
-    (settings, limit_name): (&Settings, LimitName),
+    settings: &Settings,
+    limit_name: LimitName,
     request: &ModelRequest<'_>,
 ) -> serde_json::Result<Vec<u8>> {
     let Settings {
@@ -123,7 +122,6 @@ pub(crate) fn body(
         stream,
         temperature,
         max_tokens,
-        limit_name: _,
         more,
     } = settings;
     let (newer, older) = match limit_name {
@@ -246,7 +244,6 @@ mod tests {
             stream: true,
             temperature: Some(0.5),
             max_tokens: Some(4096),
-            limit_name: LimitName::MaxCompletionTokens,
             more: Map::new(),
         }
     }
@@ -311,7 +308,7 @@ mod tests {
             tools: &tools,
             conversation: None,
         };
-        let bytes = body((&settings(), settings().limit_name), &request).unwrap();
+        let bytes = body(&settings(), LimitName::MaxCompletionTokens, &request).unwrap();
         let pretty =
             serde_json::to_string_pretty(&serde_json::from_slice::<Value>(&bytes).unwrap())
                 .unwrap();
@@ -440,7 +437,7 @@ mod tests {
             more: Map::from_iter([("reasoning_effort".to_owned(), json!("low"))]),
             ..settings()
         };
-        let bytes = body((&settings, settings.limit_name), &request).unwrap();
+        let bytes = body(&settings, LimitName::MaxCompletionTokens, &request).unwrap();
         let body: Value = serde_json::from_slice(&bytes).unwrap();
         let reply = &body["messages"][2];
         assert_eq!(reply["reasoning_content"], "as it was");
@@ -455,7 +452,6 @@ mod tests {
             stream: false,
             temperature: None,
             max_tokens: Some(7),
-            limit_name: LimitName::MaxTokens,
             ..settings()
         };
         let messages = [Message::User { text: "hi".into() }];
@@ -465,7 +461,7 @@ mod tests {
             conversation: None,
         };
         let text =
-            String::from_utf8(body((&settings, settings.limit_name), &request).unwrap()).unwrap();
+            String::from_utf8(body(&settings, LimitName::MaxTokens, &request).unwrap()).unwrap();
         insta::assert_snapshot!(text, @r#"{"model":"gpt-5","stream":false,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
     }
 
@@ -478,7 +474,7 @@ mod tests {
                 tools: &tools,
                 conversation: None,
             };
-            body((&settings(), settings().limit_name), &request).unwrap()
+            body(&settings(), LimitName::MaxCompletionTokens, &request).unwrap()
         };
         for count in 1..messages.len() {
             let (shorter, longer) = (bytes(count), bytes(count + 1));

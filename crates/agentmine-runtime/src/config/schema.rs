@@ -314,7 +314,7 @@ pub struct ModelConfig {
     pub max_output_tokens: Option<u32>,
     /// Timeout of connecting, in seconds.
     pub connect_timeout_seconds: u64,
-    /// Timeout until the first byte of a reply, in seconds.
+    /// Timeout until the first byte of a reply, and then until its first part, in seconds.
     pub first_byte_timeout_seconds: u64,
     /// Timeout between two parts of a reply, in seconds, once it has begun. Some servers hold a tool call back until it
     /// is complete.
