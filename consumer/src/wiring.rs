@@ -67,10 +67,16 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     } else {
         ConsumerMode::Continuous
     };
-    let deps = Arc::new(connect(config).await?);
+    // Before it connects, which may wait for a migration: the first process of a container that handles no signal ignores it.
     let shutdown = Shutdown::on_signals(std::time::Duration::from_secs(
-        deps.config.consumer.drain_seconds,
+        config.consumer.drain_seconds,
     ))?;
+    let connecting = Box::pin(connect(config));
+    let Some(connected) = shutdown.draining().run_until_cancelled(connecting).await else {
+        tracing::info!("stopped before it was connected");
+        return Ok(());
+    };
+    let deps = Arc::new(connected?);
     if let Some(listen) = &deps.config.http.listen {
         http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
     }

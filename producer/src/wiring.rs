@@ -73,8 +73,14 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     } else {
         ProducerMode::Continuous
     };
-    let deps = Arc::new(connect(config).await?);
-    let shutdown = Shutdown::on_signals(Duration::from_secs(deps.config.consumer.drain_seconds))?;
+    // Before it connects, which may wait for a migration: the first process of a container that handles no signal ignores it.
+    let shutdown = Shutdown::on_signals(Duration::from_secs(config.consumer.drain_seconds))?;
+    let connecting = Box::pin(connect(config));
+    let Some(connected) = shutdown.draining().run_until_cancelled(connecting).await else {
+        tracing::info!("stopped before it was connected");
+        return Ok(());
+    };
+    let deps = Arc::new(connected?);
     if let Some(listen) = &deps.config.http.listen {
         http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
     }
@@ -91,7 +97,12 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
 /// Applies the missing migrations. The other processes of this version wait for it (`store.migrations: wait`).
 async fn migrate(config: &Config) -> Result<()> {
     agentmine_store::check(&config.store).map_err(of("store"))?;
-    agentmine_store::migrate(&config.store).await?;
+    let shutdown = Shutdown::on_signals(Duration::from_secs(config.consumer.drain_seconds))?;
+    let migrating = agentmine_store::migrate(&config.store);
+    match shutdown.draining().run_until_cancelled(migrating).await {
+        Some(migrated) => migrated?,
+        None => anyhow::bail!("stopped before the schema was up to date"),
+    }
     tracing::info!("the schema is up to date");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use agentmine_runtime::config::GitHub;
 use agentmine_tests::forge::{DEMO, Fault, Installation};
-use agentmine_trackers::{GitHubTracker, Tracker, TrackerError};
+use agentmine_trackers::{Admission, GitHubTracker, Person, Tracker, TrackerError};
 use serde_json::json;
 
 use crate::apps::{
@@ -157,6 +157,41 @@ async fn a_configured_installation_that_is_gone_is_looked_up_anew() {
     world.uninstalls();
     let refused = tracker.item(&item).await.unwrap_err();
     assert_not_installed(&refused);
+}
+
+/// GitHub redirects the question for its installation too.
+#[tokio::test]
+async fn a_repository_that_was_renamed_before_the_start_is_found() {
+    let world = world_with_issue().await;
+    world.forge.rename_repo(DEMO, "octo/renamed");
+    let (tracker, item) = found(&world.config).await;
+    assert_eq!(item.repo_path, "octo/renamed");
+    let permit = permit();
+    let written = tracker.upsert_comment(&item, "m", "text", &permit);
+    written.await.unwrap();
+}
+
+#[tokio::test]
+async fn the_members_of_a_team_are_read_with_the_permission_for_that() {
+    let mut world = world_with_issue().await;
+    world.forge.set_team("octo/core", &["mona"]);
+    world.forge.set_permission(DEMO, "mona", "read");
+    world.config.who_may_start.allow.teams = vec!["octo/core".into()];
+    let (tracker, item) = found(&world.config).await;
+    let mona = Person {
+        login: "mona".into(),
+        id: None,
+        is_bot: false,
+    };
+    let error = tracker.may_start(&item, &mona).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("lacks the permission members=read"), "{text}");
+    world.forge.change_apps(|apps| {
+        let permissions = &mut apps[0].installations[0].permissions;
+        permissions.insert("members".into(), "read".into());
+    });
+    let admission = tracker.may_start(&item, &mona).await.unwrap();
+    assert_eq!(admission, Admission::Granted);
 }
 
 /// GitHub names a list's further pages by the repository's id alone.

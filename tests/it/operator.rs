@@ -9,6 +9,23 @@ use serde_json::json;
 use crate::embedded::demo_repository;
 use crate::rig::{Rig, assert_done, binary, solves_demo};
 
+/// As the first process of a container it would ignore a signal that it does not handle.
+#[tokio::test]
+async fn a_process_that_waits_for_the_schema_ends_when_it_is_stopped() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let store = &mut rig.config["store"];
+    // There is no such database yet.
+    store["url"] = format!("{}_later", store["url"].as_str().unwrap()).into();
+    store["migrations"] = "wait".into();
+    for program in ["producer", "consumer"] {
+        let process = rig.spawn(program, &[]);
+        process.wait_for("waiting for `producer migrate`").await;
+        process.terminate();
+        let (status, log) = process.end().await;
+        assert!(status.success(), "{status}\n{log}");
+    }
+}
+
 #[tokio::test]
 async fn a_fleet_works_over_tls_alone_and_refuses_servers_that_it_cannot_verify() {
     let services = Encrypted::start().await.unwrap();
@@ -37,11 +54,13 @@ async fn a_fleet_works_over_tls_alone_and_refuses_servers_that_it_cannot_verify(
         assert!(!status.success(), "{parameters}: {log}");
         assert!(log.contains(part), "{parameters}: {log}");
     }
-    rig.config["store"]["url"] = verified.into();
+    // The system's authorities count for the database as for the broker.
+    rig.config["store"]["url"] = format!("{url}?sslmode=verify-full").into();
     let producer = rig.spawn_with("producer", authority);
     producer.wait_for("enqueued=1").await;
     producer.terminate();
     let (_, log) = producer.end().await;
+    rig.config["store"]["url"] = verified.into();
     assert!(!log.contains("the queue is unavailable"), "{log}");
     // The broker's certificate is unknown: the task is found by polling, and the log says why.
     let blind = rig.spawn("consumer", &[]);

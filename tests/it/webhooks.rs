@@ -107,7 +107,7 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     assert_eq!(post(&url, &[], &body).await, 401);
     assert_eq!(post(&url, &signed(genuine), "{}").await, 401);
     // The connection may be closed before all of it was sent.
-    let large = client().post(&url).body("x".repeat((1 << 20) + 1));
+    let large = client().post(&url).body("x".repeat((25 << 20) + 1));
     let answer = large.send().await;
     assert!(answer.is_err() || answer.is_ok_and(|it| it.status() == 413));
     assert_eq!((rig.tasks().await.len(), lists(&rig)), (0, before));
@@ -230,6 +230,12 @@ async fn a_label_starts_work_at_once_by_a_delivery_that_gitlab_signed() {
     rig.forge
         .wait_until("it is known", PATIENCE, is_known)
         .await;
+    assert_eq!(post(&url, &[("x-gitlab-token", SECRET)], &body).await, 202);
+    // The texts of an issue, before and after a change.
+    let text = "long ".repeat(1 << 20);
+    let texts = json!({ "previous": text, "current": text });
+    let body = json!({ "project": { "id": 1, "path_with_namespace": DEMO }, "changes": texts });
+    let body = body.to_string();
     assert_eq!(post(&url, &[("x-gitlab-token", SECRET)], &body).await, 202);
     producer.terminate();
     assert!(producer.end().await.0.success());

@@ -1,7 +1,9 @@
 //! The work branch of a task and its target branch.
 
+use agentmine_agent::PullRequestText;
 use agentmine_domain::Task;
-use agentmine_trackers::{Item, Repository};
+use agentmine_gateway::not_obeyed;
+use agentmine_trackers::{Item, NewPullRequest, Repository};
 
 use crate::error::SessionError;
 
@@ -47,6 +49,49 @@ impl WorkBranches {
             &self.target
         } else {
             &self.work
+        }
+    }
+
+    /// The pull request between them. Its title is that of an issue, and forges obey it as they obey the message of a commit:
+    /// GitLab itself, and both as the message that a merge or a squash has. Only the text closes an issue.
+    pub(crate) fn pull_request(&self, text: PullRequestText) -> NewPullRequest {
+        let PullRequestText { title, body, draft } = text;
+        NewPullRequest {
+            head: self.work.clone(),
+            base: self.target.clone(),
+            title: not_obeyed(&title),
+            body,
+            draft,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_closes_no_issue_and_skips_no_checks() {
+        let branches = WorkBranches {
+            work: "work".into(),
+            target: "main".into(),
+            opens_pull_request: true,
+        };
+        for (title, shown) in [
+            ("Fix #123 on Windows", "Fix for #123 on Windows"),
+            ("Support [skip ci]", "Support skip ci"),
+            ("Greet by name (#7)", "Greet by name (#7)"),
+        ] {
+            let text = PullRequestText {
+                title: title.into(),
+                body: "Closes #7".into(),
+                draft: false,
+            };
+            let new = branches.pull_request(text);
+            assert_eq!(
+                (new.title.as_str(), new.body.as_str()),
+                (shown, "Closes #7")
+            );
         }
     }
 }

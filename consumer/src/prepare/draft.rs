@@ -5,11 +5,11 @@
 //! finds the commit on the branch, and the pull request by the branch. Work whose pull request a person closed, or
 //! whose branch a person removed, is stopped: neither is restored.
 
-use agentmine_agent::begun_pull_request;
+use agentmine_agent::{PullRequestText, begun_pull_request};
 use agentmine_domain::{ItemKind, TrackerKind};
 use agentmine_effects::{DraftState, is_final, transferred_comments};
 use agentmine_gateway::facts::BareRepo;
-use agentmine_trackers::{Comment, Item, NewPullRequest, PullRequest};
+use agentmine_trackers::{Comment, Item, PullRequest};
 
 use super::Prepared;
 use super::workspace::output_tail;
@@ -96,14 +96,11 @@ async fn open(
     }
     let issue = ctx.task.item.number;
     let name = ctx.task.item.tracker.pull_request();
-    let text = begun_pull_request(&item.title, issue, name, &ctx.session_name());
-    let new = NewPullRequest {
-        head: prepared.branches.work.clone(),
-        base: prepared.branches.target.clone(),
-        title: text.title,
-        body: text.body,
+    let text = PullRequestText {
         draft: ctx.deps.config.issue_to_mr_conversion.auto_draft,
+        ..begun_pull_request(&item.title, issue, name, &ctx.session_name())
     };
+    let new = prepared.branches.pull_request(text);
     let opened = ctx.heartbeat.patiently(|| ctx.effects.open_draft(&new));
     let pull = opened.await?;
     ctx.note(&format!(

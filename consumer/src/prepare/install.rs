@@ -154,10 +154,45 @@ fn exclude(script: &mut String, path: &str) {
         pattern.push(c);
     }
     let pattern = quoted(&pattern);
-    script.push_str(&format!("printf '%s\\n' {pattern} >> .git/info/exclude\n"));
+    // Where git has no templates, a clone is without the folder.
+    let line = format!("mkdir -p .git/info && printf '%s\\n' {pattern} >> .git/info/exclude\n");
+    script.push_str(&line);
 }
 
 /// A word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    fn sh(folder: &Path, script: &str) -> String {
+        let output = Command::new("sh")
+            .args(["-c", script])
+            .current_dir(folder)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn new_files_are_excluded_in_a_clone_without_the_files_of_a_template() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        sh(
+            folder,
+            "git init -q --template= . && touch 'it'\\''s [a]*' own",
+        );
+        let mut script = String::new();
+        exclude(&mut script, "it's [a]*");
+        sh(folder, &script);
+        assert_eq!(sh(folder, "git status --porcelain"), "?? own\n");
+    }
 }

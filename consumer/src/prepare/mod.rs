@@ -3,6 +3,7 @@
 mod agent;
 mod branches;
 pub(crate) mod clone;
+mod conversion;
 mod discussion;
 pub(crate) mod draft;
 mod image;
@@ -36,6 +37,7 @@ use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
 use clone::clone;
+use conversion::keep_as_stored;
 pub(crate) use discussion::{Remarks, discussion, remarks};
 use image::chosen_image;
 use install::install;
@@ -189,6 +191,7 @@ pub(crate) async fn prepare(
     } = cloned;
     // Read before the agent's files are restored, so that they cannot influence it.
     let repository_servers = repository_file(ctx, &workspace, &base, origin).await?;
+    keep_as_stored(&workspace).await?;
     let restored = restore(ctx, &workspace, checkpoints).await?;
     install(ctx, &workspace, &project).await?;
     Ok(Prepared {

@@ -5,7 +5,7 @@ mod round;
 use agentmine_agent::{Asked, RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::ItemKind;
 use agentmine_effects::Pushers;
-use agentmine_trackers::{Item, NewPullRequest, PullRequest};
+use agentmine_trackers::{Item, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
 use crate::prepare::draft::Begun;
@@ -53,13 +53,7 @@ pub(crate) async fn report(
             ItemKind::Task => Asked::Task { number, text },
         };
         let text = pull_request(&item.title, asked, &session, outcome);
-        let new = NewPullRequest {
-            head: prepared.branches.work.clone(),
-            base: prepared.branches.target.clone(),
-            title: text.title,
-            body: text.body,
-            draft: text.draft,
-        };
+        let new = prepared.branches.pull_request(text);
         let missing = outcome.missing.as_deref();
         let open = || ctx.effects.pull_request(&new, head, missing);
         let pull = ctx.heartbeat.patiently(open).await?;

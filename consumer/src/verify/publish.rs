@@ -18,6 +18,9 @@ const INSTALLED: &str =
 /// Exit code of the script for work that it must not commit.
 const UNFINISHED: &str = "3";
 
+/// Is there while some of several commits are not applied yet by a cherry-pick or revert.
+const SEQUENCER: &str = ".git/sequencer";
+
 /// How many files that were omitted are named.
 const MAX_NAMED: usize = 5;
 
@@ -25,8 +28,8 @@ const MAX_NAMED: usize = 5;
 pub(super) struct Published {
     /// Why they are not on the branch.
     pub(super) failure: Option<String>,
-    /// Names the files that were not committed, since no push may be that large.
-    pub(super) left_out: Option<String>,
+    /// Names what was not committed, and why.
+    pub(super) left_out: Vec<String>,
 }
 
 /// Commits uncommitted changes and pushes unpushed commits.
@@ -51,19 +54,19 @@ pub(super) async fn publish(
     if done.exit_code != 0 {
         return Ok(Published {
             failure: Some(output_tail(&done)),
-            left_out: None,
+            left_out: Vec::new(),
         });
     }
     let output = String::from_utf8_lossy(&done.stdout);
     let mut lines = output.lines();
     let head = lines.next().unwrap_or_default().trim();
-    let left_out = left_out(lines, limit.bytes());
+    let LeftOut { notes, unpushable } = LeftOut::of(lines, limit.bytes());
     let pushed = workspace.gateway.pushed_head();
     let began = prepared.rebases.as_ref().unwrap_or(&prepared.base);
     if pushed.as_deref() == Some(head) || (pushed.is_none() && head == began) {
         return Ok(Published {
-            failure: None,
-            left_out,
+            failure: unpushable,
+            left_out: notes,
         });
     }
     let work = &prepared.branches.work;
@@ -75,15 +78,21 @@ pub(super) async fn publish(
     push.extend(["origin", &refspec]);
     let done = workspace.git(&push).await?;
     workspace.reached("git push", &done)?;
+    let failure = (done.exit_code != 0).then(|| output_tail(&done));
     Ok(Published {
-        failure: (done.exit_code != 0).then(|| output_tail(&done)),
-        left_out,
+        failure: failure.or(unpushable),
+        left_out: notes,
     })
 }
 
-/// Prints the commit and then the files that it omits. One process of git says that nothing is left to commit, as
-/// after nearly every agent that pushed. To read a large file takes minutes, even if it consists of holes, so they are
-/// found by their size. Git before 2.25 reads no list of paths; there they are not excluded.
+/// Prints the commit and then what it omits: files, work trees with a slash at the end, repositories with `/.git`, and
+/// [`SEQUENCER`] for commits. One process of git says that nothing is left to commit, as after nearly every agent that pushed. To read a large file takes
+/// minutes, even if it consists of holes, so they are found by their size. Git before 2.25 reads no list of paths; there
+/// they are not excluded.
+///
+/// Git adds a repository in the project as a submodule without an address, which breaks each clone that gets its
+/// submodules, and adds nothing at all if it has no commit. A git that was killed leaves its lock of the index. A hook that
+/// expects a person fails here, and `--no-verify` does not skip all of them.
 fn script(title: &str, limit: u64) -> String {
     // The gateway refuses a push with a message that a forge obeys, and a title may say "Fix #1".
     let message = not_obeyed(&line(title, 72)).replace('\'', "");
@@ -100,12 +109,27 @@ state=$(git status --porcelain=v2 --branch --untracked-files=normal --ignore-sub
     state=${{state#\# branch.oid }}
     printf '%s\n' "${{state%%
 *}}"
+    if [ -d {SEQUENCER} ]; then echo {SEQUENCER}; fi
     exit
     ;;
 esac
 if [ -n "$(git diff --name-only --diff-filter=U)" ]; then unfinished; fi
-large=$(git rev-parse --git-dir)/agentmine-large || exit
-find . -path ./.git -prune -o -type f -size +{limit}c -exec sh -c '
+folder=$(git rev-parse --git-dir) || exit
+large=$folder/agentmine-large
+lock=$folder/index.lock
+is_locked() {{
+    for process in /proc/[0-9]*; do
+        if [ "$(cat "$process/comm")" = git ]; then
+            case $(readlink "$process/cwd")/ in "$(pwd -P)"/*) return 0 ;; esac
+        fi
+    done 2> /dev/null
+    return 1
+}}
+for second in 1 2 3 4 5; do
+    [ -e "$lock" ] || break
+    if is_locked; then sleep 1; else rm -f "$lock"; fi
+done
+find . -name .git -prune -o -type f -size +{limit}c -exec sh -c '
     for file; do
         git check-ignore --quiet -- "$file" || printf "%s\0" ":(top,exclude,literal)${{file#./}}"
     done' sh {{}} + > "$large"
@@ -113,34 +137,89 @@ set -- .
 for files in {INSTALLED}; do
     if [ -z "$(git ls-files -- ":(glob)$files" | head -n 1)" ]; then set -- "$@" ":(exclude,glob)$files"; fi
 done
+inner=$(git ls-files --others --exclude-standard -z -- "$@" | tr '\0' '\n' | sed -n 's,/$,,p')
+while IFS= read -r path; do
+    if [ -n "$path" ]; then set -- "$@" ":(exclude,top,literal)$path"; fi
+done <<END
+$inner
+END
+message='{message}'
 if [ -s "$large" ]; then
     printf '%s\0' "$@" >> "$large"
     git add --all --pathspec-from-file="$large" --pathspec-file-nul || git add --all -- "$@"
 else
     git add --all -- "$@"
 fi &&
-{{ git diff --cached --quiet || git commit --quiet --no-verify -m '{message}'; }} &&
-git rev-parse HEAD &&
-tr '\0' '\n' < "$large" | sed -n 's/^:(top,exclude,literal)//p'"#
+{{ git diff --cached --quiet || git commit --quiet --no-verify -m "$message" ||
+    git -c core.hooksPath=/dev/null commit --quiet --no-verify --no-gpg-sign -m "$message"; }} &&
+git rev-parse HEAD && {{
+    if [ -d {SEQUENCER} ]; then echo {SEQUENCER}; fi
+    tr '\0' '\n' < "$large" | sed -n 's/^:(top,exclude,literal)//p'
+    printf '%s\n' "$inner" | while IFS= read -r path; do
+        if [ -d "$path/.git" ]; then printf '%s/.git\n' "$path"; elif [ -n "$path" ]; then printf '%s/\n' "$path"; fi
+    done
+}}"#
     )
 }
 
-/// Says which files were omitted, in the order of their names, since that of a folder is the file system's.
-fn left_out<'a>(files: impl Iterator<Item = &'a str>, limit: u64) -> Option<String> {
-    let mut files: Vec<String> = files.map(|file| line(file, 100)).collect();
-    files.sort_unstable();
-    if files.is_empty() {
-        return None;
+/// What the script has not committed, for people and for the model.
+#[derive(Debug, PartialEq, Eq)]
+struct LeftOut {
+    notes: Vec<String>,
+    /// That work may be missing which no push can contain.
+    unpushable: Option<String>,
+}
+
+impl LeftOut {
+    /// Reads the lines that the script prints after the commit.
+    fn of<'a>(lines: impl Iterator<Item = &'a str>, limit: u64) -> Self {
+        let (mut files, mut trees, mut repositories) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lines = lines.peekable();
+        let applying = lines.next_if_eq(&SEQUENCER).map(|_| {
+            "it lacks commits that a cherry-pick or revert has not applied yet. Continue it, or end it with `--quit`"
+                .to_owned()
+        });
+        for path in lines {
+            match (path.strip_suffix("/.git"), path.strip_suffix('/')) {
+                (Some(repository), _) => repositories.push(repository),
+                (None, Some(tree)) => trees.push(tree),
+                (None, None) => files.push(path),
+            }
+        }
+        let large = named(&files).map(|files| {
+            let limit = limit >> 20;
+            format!("Not committed, because a push may have at most {limit} MiB: {files}.")
+        });
+        let trees = named(&trees).map(|trees| {
+            format!("Not committed, because each is a separate work tree of git: {trees}.")
+        });
+        let inner = named(&repositories).map(|repositories| {
+            format!(
+                "it has no files of {repositories}, since a `.git` folder makes a separate repository there; all else was \
+                 pushed. Remove the `.git` folder if the files are part of the work, and else the files"
+            )
+        });
+        Self {
+            notes: large.into_iter().chain(trees).collect(),
+            unpushable: applying
+                .into_iter()
+                .chain(inner)
+                .reduce(|all, next| all + "; " + &next),
+        }
     }
-    let more = match files.len().saturating_sub(MAX_NAMED) {
+}
+
+/// The first of these paths in the order of their names, since that of a folder is the file system's; `None` if there are
+/// none.
+fn named(paths: &[&str]) -> Option<String> {
+    let mut paths: Vec<String> = paths.iter().map(|path| line(path, 100)).collect();
+    paths.sort_unstable();
+    let more = match paths.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let named = files[..files.len().min(MAX_NAMED)].join(", ");
-    Some(format!(
-        "Not committed, because a push may have at most {} MiB: {named}{more}.",
-        limit >> 20
-    ))
+    let named = paths[..paths.len().min(MAX_NAMED)].join(", ");
+    (!paths.is_empty()).then(|| format!("{named}{more}"))
 }
 
 #[cfg(test)]
@@ -169,21 +248,37 @@ mod tests {
         std::fs::write(path, content).unwrap();
     }
 
+    /// A repository with one commit of these files.
+    fn repository(files: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        run(path, "git", &["init", "--quiet"]);
+        for file in files.iter().chain(&["README.md"]) {
+            write(path, file, "one");
+        }
+        run(path, "git", &["add", "--all"]);
+        run(path, "git", &["commit", "--quiet", "--message=first"]);
+        folder
+    }
+
+    /// Runs the script; what it has not committed.
+    fn commit(folder: &Path, title: &str) -> LeftOut {
+        let output = run(folder, "sh", &["-c", &script(title, 1 << 20)]);
+        LeftOut::of(output.lines().skip(1), 1 << 20)
+    }
+
     /// The files of the commit that the script makes after these changes, and its subject.
     fn committed(title: &str, before: &[&str], changed: &[&str]) -> (Vec<String>, String) {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path();
-        run(folder, "git", &["init", "--quiet"]);
-        write(folder, "README.md", "one");
-        for file in before {
-            write(folder, file, "one");
-        }
-        run(folder, "git", &["add", "--all"]);
-        run(folder, "git", &["commit", "--quiet", "--message=first"]);
+        let folder = repository(before);
         for file in changed {
-            write(folder, file, "two");
+            write(folder.path(), file, "two");
         }
-        run(folder, "sh", &["-c", &script(title, 1 << 20)]);
+        commit(folder.path(), title);
+        newest(folder.path())
+    }
+
+    /// The files of the newest commit, and its subject.
+    fn newest(folder: &Path) -> (Vec<String>, String) {
         let shown = run(
             folder,
             "git",
@@ -218,6 +313,77 @@ mod tests {
             ("Greet", "Greet"),
         ] {
             assert_eq!(committed(title, &[], &["a"]).1, subject);
+        }
+    }
+
+    #[test]
+    fn a_repository_in_the_project_becomes_no_submodule_and_the_rest_is_committed() {
+        let folder = repository(&[]);
+        let folder = folder.path();
+        for inner in ["app", "lib/with"] {
+            run(folder, "git", &["init", "--quiet", inner]);
+            write(folder, &format!("{inner}/a.js"), "two");
+        }
+        let inner = folder.join("lib/with");
+        run(&inner, "git", &["add", "--all"]);
+        run(&inner, "git", &["commit", "--quiet", "--message=inner"]);
+        run(folder, "git", &["worktree", "add", "--quiet", ".trees/x"]);
+        write(folder, "b", "two");
+        let left_out = commit(folder, "Add b");
+        assert_eq!(newest(folder), (vec!["b".to_owned()], "Add b".to_owned()));
+        let note = "Not committed, because each is a separate work tree of git: .trees/x.";
+        assert_eq!(left_out.notes, [note]);
+        let unpushable = left_out.unpushable.unwrap();
+        assert!(unpushable.contains("of app, lib/with,"), "{unpushable}");
+    }
+
+    #[test]
+    fn commits_that_a_cherry_pick_has_not_applied_are_not_forgotten() {
+        let folder = repository(&["a"]);
+        let folder = folder.path();
+        let picks =
+            "git checkout -q -b side && for n in 1 2; do echo $n > a && git commit -qam $n; done
+            git checkout -q - && echo 3 > a && git commit -qam 3
+            git cherry-pick side~1 side || { echo both > a && git commit -qam both; }";
+        run(folder, "sh", &["-c", picks]);
+        assert!(
+            commit(folder, "x")
+                .unpushable
+                .unwrap()
+                .contains("cherry-pick")
+        );
+        write(folder, "b", "two");
+        assert!(
+            commit(folder, "Add b")
+                .unpushable
+                .unwrap()
+                .contains("cherry-pick")
+        );
+        assert_eq!(newest(folder).0, ["b"]);
+        run(folder, "git", &["cherry-pick", "--quit"]);
+        assert_eq!(commit(folder, "x").unpushable, None);
+    }
+
+    #[test]
+    fn the_lock_of_a_git_that_was_killed_keeps_nothing_from_being_committed() {
+        let folder = repository(&[]);
+        write(folder.path(), "a", "two");
+        write(folder.path(), ".git/index.lock", "");
+        commit(folder.path(), "Add a");
+        assert_eq!(newest(folder.path()).0, ["a"]);
+    }
+
+    #[test]
+    fn a_hook_or_a_signature_that_needs_a_person_keeps_nothing_from_being_committed() {
+        let hook = "printf '#!/bin/sh\\nexit 1\\n' > .git/hooks/prepare-commit-msg; chmod 755 .git/hooks/*";
+        let signature = "git config commit.gpgsign true; git config gpg.program false";
+        for set_up in [hook, signature] {
+            let folder = repository(&[]);
+            run(folder.path(), "mkdir", &["-p", ".git/hooks"]);
+            run(folder.path(), "sh", &["-c", set_up]);
+            write(folder.path(), "a", "two");
+            commit(folder.path(), "Add a");
+            assert_eq!(newest(folder.path()).0, ["a"], "{set_up}");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The tool loop.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{
     ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
 };
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 
 use crate::discussion::{Discussion, RemarkOrder};
 use crate::history::{History, INTERRUPTED};
@@ -14,6 +15,7 @@ use crate::journal::{CallResult, Entry};
 use crate::prompt::{Prompt, remarks_prompt};
 use crate::repeats::Repeats;
 use crate::seam::{AgentError, Inbox, Journal, Tools};
+use crate::window::Window;
 
 /// Limits that stop the loop although the model would continue.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,7 +72,11 @@ pub(crate) struct Execution<'a, E> {
 
 /// The outcome of a model call.
 enum Answer {
-    Reply(ModelReply),
+    Reply {
+        reply: ModelReply,
+        /// The server's count of what it was sent.
+        input_tokens: u64,
+    },
     /// The conversation no longer fits into the model's context; the reason.
     Full(String),
 }
@@ -85,16 +91,19 @@ enum Heard {
 const EMPTY: &str =
     "Your reply was empty. Call a tool, or state that you are done and what you changed.";
 const CUT: &str = "Your reply was cut off at the output limit. Continue in smaller steps: one tool call at a time, with shorter text.";
+const TRUNCATED: &str = "not run: the conversation was truncated";
+const OUT_OF_TIME: &str = "not run: the time limit of the task was reached";
 
 impl<E> Execution<'_, E> {
     /// Runs until the model is done, a limit is reached, or the session has to end.
     /// `notice` is sent to the model first.
     pub(crate) async fn run(&mut self, notice: Option<&str>) -> Result<Finished, AgentError<E>> {
-        self.close_interrupted_calls().await?;
+        self.close_calls(INTERRUPTED).await?;
         if let Some(notice) = notice {
             self.send(notice).await?;
         }
         let mut repeats = Repeats::default();
+        let mut window = Window::default();
         let mut empty_replies = 0;
         loop {
             self.refresh().await?;
@@ -106,10 +115,18 @@ impl<E> Execution<'_, E> {
             {
                 return Ok(Finished::Budget(limit));
             }
-            let reply = match self.ask().await? {
-                Answer::Reply(reply) => reply,
+            let sent = self.history.texts();
+            let (reply, input_tokens) = match self.ask().await? {
+                Answer::Reply {
+                    reply,
+                    input_tokens,
+                } => (reply, input_tokens),
                 Answer::Full(why) => return Ok(Finished::Full(why)),
             };
+            if let Some(why) = window.count(sent, input_tokens) {
+                self.close_calls(TRUNCATED).await?;
+                return Ok(Finished::Full(why));
+            }
             if reply.stop == Stop::Length
                 || (reply.calls.is_empty() && reply.text.trim().is_empty())
             {
@@ -141,10 +158,16 @@ impl<E> Execution<'_, E> {
                 let count = repeats.count(call, &result);
                 if count >= self.limits.same_call as usize {
                     let name = &call.name;
-                    self.close_interrupted_calls().await?;
+                    self.close_calls(INTERRUPTED).await?;
                     return Ok(Finished::Stuck(format!(
                         "{name} was called {count} times with the same result"
                     )));
+                }
+                // A reply may have any number of calls. The budget ends the run before the next one.
+                let elapsed = self.started.elapsed();
+                if self.limits.budget.out_of_time(elapsed).is_some() {
+                    self.close_calls(OUT_OF_TIME).await?;
+                    break;
                 }
             }
         }
@@ -214,7 +237,10 @@ impl<E> Execution<'_, E> {
             usage: used,
         };
         self.append(entry, begun.elapsed()).await?;
-        Ok(Answer::Reply(reply))
+        Ok(Answer::Reply {
+            reply,
+            input_tokens: used.input_tokens,
+        })
     }
 
     /// Counts what a call may have cost although it brought no reply: a server whose replies always break off must not
@@ -290,9 +316,9 @@ impl<E> Execution<'_, E> {
 
     /// Records an error result for each call without one: an interrupted call is never repeated
     /// silently.
-    async fn close_interrupted_calls(&mut self) -> Result<(), E> {
+    async fn close_calls(&mut self, why: &str) -> Result<(), E> {
         for call in self.history.open_calls() {
-            self.answer(&call, INTERRUPTED.to_owned(), true, Duration::ZERO)
+            self.answer(&call, why.to_owned(), true, Duration::ZERO)
                 .await?;
         }
         Ok(())

@@ -116,6 +116,19 @@ impl History {
         &self.messages
     }
 
+    /// Bytes of the texts that any server reads whole: prompts and results. Chat templates leave away what the model thought
+    /// before.
+    #[must_use]
+    pub fn texts(&self) -> usize {
+        let size = |message: &Message| match message {
+            Message::System { text } | Message::User { text } | Message::Tool { text, .. } => {
+                text.len()
+            }
+            Message::Assistant(_) => 0,
+        };
+        self.messages.iter().map(size).sum()
+    }
+
     /// Appends a message.
     pub fn push(&mut self, message: Message) {
         self.messages.push(message);

@@ -25,6 +25,7 @@ mod seam;
 mod start;
 mod text;
 mod verify;
+mod window;
 
 pub use branch::{BranchWords, branch_question, branch_words, described_by};
 pub use check::{Check, Standing};

@@ -1,10 +1,11 @@
 //! Rounds of work and measurement.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agentmine_domain::{Phase, Usage};
 use agentmine_llm::{ConversationId, Delta, Message, Model};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
 
 use crate::execute::{Execution, Finished, RunLimits, send};
 use crate::facts::Facts;

@@ -40,13 +40,18 @@ impl Budget {
                 limit as f64 / 1e6
             ));
         }
-        if elapsed >= self.wall_time {
-            return Some(format!(
+        self.out_of_time(elapsed)
+    }
+
+    /// Describes the limit of time if it is reached.
+    #[must_use]
+    pub fn out_of_time(&self, elapsed: Duration) -> Option<String> {
+        (elapsed >= self.wall_time).then(|| {
+            format!(
                 "limit of {} s of wall time reached",
                 self.wall_time.as_secs()
-            ));
-        }
-        None
+            )
+        })
     }
 }
 

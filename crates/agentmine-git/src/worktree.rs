@@ -45,6 +45,11 @@ pub enum WorktreeError {
     /// The repository is of a kind that is not supported here.
     #[error("{0} keeps its refs in a reftable, expected files")]
     Unsupported(PathBuf),
+    /// The folder for a work tree holds something else: perhaps the only copy of somebody's work.
+    #[error(
+        "{0} exists already and is not a work tree of this repository, expected no such folder"
+    )]
+    Occupied(PathBuf),
     /// There is no such work tree.
     #[error("there is no work tree {0:?}")]
     Missing(String),
@@ -80,10 +85,10 @@ pub enum Force {
 
 impl View {
     /// Makes a work tree called `name` in `path`, on `branch`, which starts from the current commit unless it exists.
-    /// One of that name and path is returned as it is.
+    /// One of that name and path is returned as it is, except that files that an interrupted call did not write are added.
     ///
     /// # Errors
-    /// [`WorktreeError`]; then nothing is left of it but the branch.
+    /// [`WorktreeError`]; then nothing is left of it but the branch, and what was there before is unchanged.
     pub fn add_worktree(
         &self,
         name: &str,
@@ -95,19 +100,35 @@ impl View {
         }
         let admin = self.worktrees_folder()?.join(name);
         if let Some(found) = read(&admin, name)
-            && found.path == path
-            && path.join(".git").is_file()
+            && found.path.join(".git").is_file()
         {
+            if !is_same(&found.path, path) {
+                // Somebody has moved it.
+                return Err(WorktreeError::InUse {
+                    branch: branch.to_owned(),
+                    place: found.path,
+                });
+            }
+            // Git writes it last.
+            if !admin.join("index").is_file() {
+                check_out(path)?;
+            }
             return Ok(found);
         }
         self.start_branch(branch)?;
         self.refuse_branch_in_use(branch, &admin)?;
+        // An empty folder is left if a process ends before it has written anything there.
+        match std::fs::remove_dir(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(WorktreeError::Occupied(path.to_owned()));
+            }
+            Ok(()) | Err(_) => {}
+        }
         // One whose folder is gone.
         remove_folder(&admin)?;
         let made = self.make(&admin, path, branch);
         if made.is_err() {
             let _ = remove_folder(&admin);
-            let _ = std::fs::remove_dir_all(path);
         }
         made?;
         Ok(Worktree {
@@ -210,25 +231,45 @@ impl View {
             std::fs::create_dir_all(parent).map_err(|error| at(parent, error))?;
         }
         std::fs::create_dir(path).map_err(|error| at(path, error))?;
-        let link = path.join(".git");
-        for (file, text) in [
-            (admin.join("commondir"), "../..\n".to_owned()),
-            (admin.join("gitdir"), format!("{}\n", link.display())),
-            (admin.join("HEAD"), format!("ref: refs/heads/{branch}\n")),
-            (link.clone(), format!("gitdir: {}\n", admin.display())),
-        ] {
-            std::fs::write(&file, text).map_err(|error| at(&file, error))?;
+        let filled = fill(admin, path, branch);
+        if filled.is_err() {
+            // It was created just now, so nobody's work is in it.
+            let _ = std::fs::remove_dir_all(path);
         }
-        let inside = View::open(path)?;
-        run(&inside, "read-tree", &["--reset", "-u", "HEAD"]).map(drop)
+        filled
     }
+}
+
+/// Writes the files of a new work tree.
+fn fill(admin: &Path, path: &Path, branch: &str) -> Result<(), WorktreeError> {
+    let link = path.join(".git");
+    for (file, text) in [
+        (admin.join("commondir"), "../..\n".to_owned()),
+        (admin.join("gitdir"), format!("{}\n", link.display())),
+        (admin.join("HEAD"), format!("ref: refs/heads/{branch}\n")),
+        (link.clone(), format!("gitdir: {}\n", admin.display())),
+    ] {
+        std::fs::write(&file, text).map_err(|error| at(&file, error))?;
+    }
+    check_out(path)
+}
+
+/// Writes the files of the commit that is checked out in a work tree, and its index.
+fn check_out(path: &Path) -> Result<(), WorktreeError> {
+    let inside = View::open(path)?;
+    run(&inside, "read-tree", &["--reset", "-u", "HEAD"]).map(drop)
+}
+
+/// Whether two paths are those of one folder, whatever links lead to it.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    one == other || real(one).is_some_and(|it| real(other) == Some(it))
 }
 
 fn read(admin: &Path, name: &str) -> Option<Worktree> {
     let gitdir = std::fs::read_to_string(admin.join("gitdir")).ok()?;
-    let path = Path::new(gitdir.trim_end_matches('\n'))
-        .parent()?
-        .to_owned();
+    // Relative to this folder with `worktree.useRelativePaths`.
+    let path = admin.join(Path::new(gitdir.trim_end_matches('\n')).parent()?);
     let head = std::fs::read_to_string(admin.join("HEAD")).ok()?;
     let branch = head.trim().strip_prefix("ref: refs/heads/");
     Some(Worktree {
@@ -390,6 +431,80 @@ mod tests {
         assert!(matches!(gone, Err(WorktreeError::Missing(_))), "{gone:?}");
         view.add_worktree("t", &path, "b").unwrap();
         view.remove_worktree("t", Force::No).unwrap();
+        assert!(!path.exists());
+    }
+
+    /// As after a second clone in the place of a first one that was removed.
+    #[test]
+    fn a_folder_that_is_no_work_tree_of_the_repository_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let view = View::open(&repository(folder.path())).unwrap();
+        let path = folder.path().join("tree");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("work.txt"), "of a day\n").unwrap();
+        let refused = view.add_worktree("t", &path, "b");
+        assert!(
+            matches!(refused, Err(WorktreeError::Occupied(_))),
+            "{refused:?}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(path.join("work.txt")).unwrap(),
+            "of a day\n"
+        );
+        assert!(view.worktrees("").unwrap().is_empty());
+        std::fs::remove_file(path.join("work.txt")).unwrap();
+        view.add_worktree("t", &path, "b").unwrap();
+        assert!(path.join("a.txt").is_file());
+    }
+
+    #[test]
+    fn a_work_tree_that_was_moved_keeps_what_git_knows_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = repository(folder.path());
+        let (path, moved) = (folder.path().join("tree"), folder.path().join("moved"));
+        let view = View::open(&repository).unwrap();
+        view.add_worktree("t", &path, "b").unwrap();
+        let to = moved.to_str().unwrap();
+        git(
+            &repository,
+            &["worktree", "move", path.to_str().unwrap(), to],
+        );
+        std::fs::write(moved.join("new.txt"), "new\n").unwrap();
+        git(&moved, &["add", "."]);
+        let refused = view.add_worktree("t", &path, "b").unwrap_err().to_string();
+        assert!(refused.contains(to), "{refused}");
+        assert_eq!(git(&moved, &["status", "--porcelain"]), "A  new.txt");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_work_tree_whose_creation_was_interrupted_is_completed() {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = repository(folder.path());
+        let path = folder.path().join("tree");
+        let view = View::open(&repository).unwrap();
+        let made = view.add_worktree("t", &path, "b").unwrap();
+        // Git writes the index when all files are there.
+        std::fs::remove_file(repository.join(".git/worktrees/t/index")).unwrap();
+        std::fs::remove_file(path.join("a.txt")).unwrap();
+        assert_eq!(view.add_worktree("t", &path, "b").unwrap(), made);
+        assert_eq!(git(&path, &["status", "--porcelain"]), "");
+        assert!(path.join("a.txt").is_file());
+    }
+
+    #[test]
+    fn a_work_tree_with_relative_paths_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let repository = repository(folder.path());
+        let path = folder.path().join("tree");
+        let view = View::open(&repository).unwrap();
+        view.add_worktree("t", &path, "b").unwrap();
+        let gitdir = repository.join(".git/worktrees/t/gitdir");
+        std::fs::write(gitdir, "../../../../tree/.git\n").unwrap();
+        std::fs::write(path.join("new.txt"), "new\n").unwrap();
+        view.add_worktree("t", &path, "b").unwrap();
+        assert!(path.join("new.txt").is_file());
+        view.remove_worktree("t", Force::Yes).unwrap();
         assert!(!path.exists());
     }
 

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::config::ConfigErrors;
-use crate::redact;
+use crate::{redact, terminal};
 
 /// Exit codes of every program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,16 +109,22 @@ impl std::error::Error for Failure {
     }
 }
 
-/// Prints an error to stderr. Returns the exit code.
+/// Prints an error to stderr, without secrets and escape sequences. Returns the exit code.
 #[must_use]
 pub fn report(error: &anyhow::Error) -> Exit {
-    let text = render(error);
     // If stderr is closed, nobody can be informed.
-    let _ = std::io::stderr().write_all(&redact::without_hidden(text.as_bytes()));
+    let _ = std::io::stderr().write_all(shown(error).as_bytes());
     Exit::of(error)
 }
 
-/// The text that [`report`] prints.
+/// An error may quote the name of a file in a hostile repository, or what a server answered.
+fn shown(error: &anyhow::Error) -> String {
+    let text = render(error);
+    let redacted = redact::without_hidden(text.as_bytes());
+    terminal::clean(&String::from_utf8_lossy(&redacted))
+}
+
+/// The text of an error with its causes and its hints.
 #[must_use]
 pub fn render(error: &anyhow::Error) -> String {
     let mut text = String::from("error: ");
@@ -164,6 +170,15 @@ mod tests {
         hint: stop it first: `agentmine task stop 7`
         ");
         assert_eq!(Exit::of(&error), Exit::WrongState);
+    }
+
+    #[test]
+    fn an_error_brings_no_escape_sequence_to_the_terminal() {
+        let error = anyhow::anyhow!("uncommitted: a\x1b]0;x\x07\nb.txt");
+        assert_eq!(
+            shown(&error),
+            "error: uncommitted: a\u{fffd}]0;x\u{fffd}\nb.txt\n"
+        );
     }
 
     #[test]

@@ -22,5 +22,6 @@ pub mod process_lock;
 pub mod redact;
 pub mod shortage;
 pub mod shutdown;
+pub mod terminal;
 pub mod tls;
 pub mod trace;

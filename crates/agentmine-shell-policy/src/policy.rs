@@ -224,7 +224,7 @@ impl<'a> Judge<'a> {
             "none" => {}
             "anywhere" => self.anywhere(args, stdin),
             "exec" => {
-                let commands = wrappers::executed(args);
+                let commands = wrapper.executed(args);
                 commands.iter().for_each(|argv| self.argv(argv, stdin));
             }
             "code" => {
@@ -240,6 +240,9 @@ impl<'a> Judge<'a> {
                 scripts.extend(file.and(Some(stdin)).cloned());
             }
             "shell" => scripts.extend(wrapper.shell(args, stdin)),
+            how if how.starts_with("after ") => {
+                self.wrapped(name, wrapper, wrapper.after(args), stdin);
+            }
             how if how.contains("input") => {
                 self.wrapped(name, wrapper, &wrappers::with_input(args), stdin);
             }

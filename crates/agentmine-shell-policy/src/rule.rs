@@ -47,13 +47,14 @@ impl Rule {
         (denies, self.words().count(), self.action)
     }
 
-    /// The program that a text mentions and that this rule names alone. A text that cannot be parsed is
-    /// searched for it, since a shell may run its first lines all the same.
+    /// The program of this rule, if a text mentions it and all other words of the rule. A text that cannot be parsed is
+    /// searched for them, since a shell may run its first lines all the same.
     pub(crate) fn mentioned<'a>(&self, text: &'a str) -> Option<&'a str> {
         let ends = |c: char| c.is_whitespace() || ";|&()`{}!<>\"'\\$=".contains(c);
-        let is_bare = self.words().count() == 1;
+        let all: Vec<Value> = text.split(ends).map(Value::known).collect();
+        let has_rest = self.words().skip(1).all(|word| has(word, &all));
         let mut mentioned = text.split(ends).map(base_name);
-        mentioned.find(|name| is_bare && self.names(name))
+        mentioned.find(|name| has_rest && self.names(name))
     }
 
     /// The verdict on a program that it matches.

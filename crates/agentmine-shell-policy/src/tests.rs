@@ -539,6 +539,29 @@ fn a_rule_that_asks_is_found_wherever_a_line_runs_its_program() {
 }
 
 #[test]
+fn a_rule_of_several_words_is_found_in_what_cannot_be_parsed() {
+    let rules = operators(&["git push --force", "rm -rf"], &["kubectl delete"], &[]);
+    for line in [
+        "git push origin main --force\necho 'open",
+        "git push --force; echo \"${a:-'b'}\"",
+        "rm -r -f build\necho 'open",
+        "kubectl delete pod x\r\n",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_ne!(verdict, ShellVerdict::Allow, "{line}");
+    }
+    for line in [
+        "git push origin main\necho 'open",
+        "git add --force x\necho 'open",
+        "rm -r build\necho 'open",
+        "kubectl get pods\r\n",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_eq!(verdict, ShellVerdict::Allow, "{line}");
+    }
+}
+
+#[test]
 fn denied_goes_before_asked_and_the_rule_with_more_words_decides_whether_to_ask() {
     let rules = operators(
         &["docker", "npm publish"],
@@ -934,6 +957,18 @@ fn programs_that_run_others_are_seen_through() {
             "start-stop-daemon --start --exec /bin/rm -- -rf x; gosu root rm -rf x",
             "eatmydata rm -rf x",
             "fd -x rm -rf",
+            "fd -e o -Hx rm -rf",
+            "fd --exec-batch rm -rf",
+            "fd . build -X sh -c 'rm -rf x' \\; -x ls",
+            "npx -y rm -rf x",
+            "npm exec -- rm -rf x",
+            "pnpm --filter a exec rm -rf x",
+            "uv run --frozen rm -rf x",
+            "uv run --python-preference only-system rm -rf x",
+            "uv --directory a run bash -c 'rm -rf x'",
+            "poetry run env A=1 rm -rf x",
+            "conda run -n e rm -rf x",
+            "bundle exec sh -c 'rm -rf x'",
             "lksh -c 'rm -rf x'",
             "tar --to-command='rm -rf x' -xf a.tar",
             "tar cf a.tar x --checkpoint=1 --checkpoint-action=exec='rm -rf x'",
@@ -952,6 +987,19 @@ fn programs_that_run_others_are_seen_through() {
             "git -c user.name='A B' commit -m x",
             "tar czf a.tgz src",
             "fd -e rs",
+            "fd shutdown src",
+            "fd -H init . -x wc -l",
+            "fd docker-compose",
+            "npm run format -- --check .",
+            "npm exec -- prettier --check .",
+            "npx prettier --check .",
+            "npx --no-install jest shutdown",
+            "uv run ruff format .",
+            "uv run --all-groups ruff format .",
+            "poetry run pytest -k shutdown",
+            "poetry run format",
+            "bundle exec rspec spec/halt",
+            "conda run -n e pytest",
             "rsync -ave 'ssh -p 22' a b",
             "npm ci",
         ],
@@ -1007,6 +1055,55 @@ fn every_row_of_the_tables_has_its_fields() {
         for row in table.lines().filter(|row| !row.starts_with('#')) {
             assert_eq!(row.split('|').count(), fields, "{row}");
         }
+    }
+}
+
+#[test]
+fn a_word_in_code_that_runs_no_program_is_no_program() {
+    all(
+        "allow",
+        &[
+            "python3 -c 'import json; print(json.load(open(\"a.json\"))[\"format\"])'",
+            "python3 <<'EOF'\nprint(c['format']['shutdown'], c.get('halt'))\nEOF",
+            "node -e 'server.on(\"shutdown\", f)'",
+        ],
+    );
+    all(
+        "deny",
+        &[
+            "python3 -c 'import os; os.system(\"reboot\")'",
+            "python3 -c 'from subprocess import run; run([\"halt\"])'",
+            "node -e 'require(\"child_process\").exec(\"reboot\")'",
+            "ruby -e '`reboot`'",
+            "python3 -c 'print(\"rm -rf x\")'",
+        ],
+    );
+}
+
+#[test]
+fn rules_apply_to_what_a_runner_of_a_project_runs() {
+    let rules = operators(&["alembic downgrade", "prisma", "rails db:drop"], &[], &[]);
+    for line in [
+        "poetry run alembic downgrade -1",
+        "cd api && uv run --with x alembic downgrade base",
+        "npx prisma migrate reset",
+        "pnpm exec prisma migrate reset --force",
+        "bundle exec rails db:drop",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert!(
+            matches!(verdict, ShellVerdict::Deny(Refusal::Rule { .. })),
+            "{line}: {verdict:?}"
+        );
+    }
+    for line in [
+        "poetry run alembic upgrade head",
+        "pnpm install prisma",
+        "uv add alembic downgrade",
+        "bundle exec rails db:migrate",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_eq!(verdict, ShellVerdict::Allow, "{line}");
     }
 }
 

@@ -24,7 +24,8 @@ impl Wrapper {
         let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         let code = || find(plain).filter(|row| row[4] == "code");
         let &[_, values, flags, scripts, how] = find(name).or_else(code)?;
-        let (own, how) = how.split_once(' ').unwrap_or((how, how));
+        let (own, rest) = how.split_once(' ').unwrap_or((how, how));
+        let how = if own == "after" { how } else { rest };
         let own = own.parse().unwrap_or_default();
         Some(Self {
             values,
@@ -38,6 +39,38 @@ impl Wrapper {
     /// Whether the words of the command are a script together.
     pub(crate) fn joins(&self) -> bool {
         matches!(self.how, "joined" | "input both")
+    }
+
+    /// The arguments after the subcommand that runs a command, such as `run`.
+    pub(crate) fn after<'v>(&self, args: &'v [Value]) -> &'v [Value] {
+        let words = self.how.strip_prefix("after").unwrap_or_default();
+        let subcommand = args.iter().position(|arg| listed(words, &arg.text));
+        args.get(subcommand.map_or(args.len(), |at| at + 1)..)
+            .unwrap_or_default()
+    }
+
+    /// The commands of `find -exec` or `fd -x`. `{}` stands for a path that begins like the folder where it starts.
+    pub(crate) fn executed(&self, args: &[Value]) -> Vec<Vec<Value>> {
+        let found = |word: &Value| match word.text.contains("{}") {
+            true => Value::known(word.text.replace("{}", "./found")),
+            false => word.clone(),
+        };
+        // `-Hx` is `-H -x`.
+        let is_start = |arg: &Value| {
+            let mut options = self.values.split_whitespace();
+            options.any(|option| match option.len() {
+                2 => short_options(&arg.text).ends_with(&option[1..]),
+                _ => arg.text == option,
+            })
+        };
+        let is_end = |arg: &&Value| listed("; +", &arg.text);
+        let mut rest = args.iter();
+        let mut commands = Vec::new();
+        while rest.any(is_start) {
+            let words = rest.clone().take_while(|arg| !is_end(arg));
+            commands.push(words.map(found).collect());
+        }
+        commands
     }
 
     /// Where the command begins, and whether it is certain that it begins there and not later.
@@ -87,7 +120,11 @@ impl Wrapper {
 
     /// How many arguments an option takes with its value; 0 for one that is not known.
     fn taken(&self, text: &str) -> usize {
-        let attached = |option: &str| text.starts_with(option);
+        // `-oL`, `--signal=KILL`; `--python-preference` is not `--python`.
+        let attached = |option: &str| {
+            let value = text.strip_prefix(option);
+            value.is_some_and(|value| value.starts_with('=') || !option.starts_with("--"))
+        };
         let number = text[1..].chars().all(|c| c.is_ascii_digit());
         match listed(self.values, text) {
             true => 2,
@@ -139,8 +176,13 @@ pub(crate) fn is_standard_input(file: &Value) -> bool {
     listed(names, &file.text)
 }
 
+/// Parts of the functions by which code runs programs, in lower case.
+const RUNS: [&str; 10] = [
+    "system", "process", "popen", "exec", "spawn", "command", "shell", "passthru", "`", "|",
+];
+
 /// The texts in the quotes of code, one by one and joined, which finds `os.system("rm -rf x")` and
-/// `["rm", "-rf", "x"]`.
+/// `["rm", "-rf", "x"]`. Where code runs no programs, a single word is a key or a mode: `options["halt"]`.
 pub(crate) fn texts(code: &Value) -> Vec<String> {
     let mut texts = Vec::new();
     let mut chars = code.text.chars();
@@ -151,24 +193,12 @@ pub(crate) fn texts(code: &Value) -> Vec<String> {
         }
         texts.push(text);
     }
-    texts.push(texts.join(" "));
-    texts
-}
-
-/// The commands of `find -exec`. `{}` stands for a path that begins like the folder where it starts.
-pub(crate) fn executed(args: &[Value]) -> Vec<Vec<Value>> {
-    let found = |word: &Value| match word.text.contains("{}") {
-        true => Value::known(word.text.replace("{}", "./found")),
-        false => word.clone(),
-    };
-    let is_end = |arg: &&Value| listed("; +", &arg.text);
-    let mut rest = args.iter();
-    let mut commands = Vec::new();
-    while rest.any(|arg| listed("-exec -execdir -ok -okdir", &arg.text)) {
-        let words = rest.clone().take_while(|arg| !is_end(arg));
-        commands.push(words.map(found).collect());
+    let lower = code.text.to_lowercase();
+    match RUNS.iter().any(|part| lower.contains(part)) {
+        true => texts.push(texts.join(" ")),
+        false => texts.retain(|text| text.contains(char::is_whitespace)),
     }
-    commands
+    texts
 }
 
 /// `git -c core.pager=…`, `git -c alias.x='!…'`, `git config alias.x '!…'`: most settings are no commands.

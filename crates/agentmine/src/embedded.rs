@@ -25,7 +25,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use crate::again;
-use crate::paths::{database_url, state_dir};
+use crate::paths::{database_url, state_path};
 use crate::print;
 
 /// How much a run did.
@@ -118,7 +118,7 @@ pub(crate) fn place(project: PathBuf, config: &Config, file: Option<PathBuf>) ->
     Ok(Place {
         project,
         config: file.map(|file| std::path::absolute(&file).unwrap_or(file)),
-        worktrees: state_dir()?.join("worktrees"),
+        worktrees: state_path()?.join("worktrees"),
         operator_agents: config.agent.folder.clone(),
         allowed_images: config.command_executor.docker.allowed_images.clone(),
     })

@@ -90,7 +90,12 @@ impl View {
                 self.say(&style(phase.as_str()).cyan().bold().to_string());
             }
             Progress::ToolBegan { name, summary } => {
-                self.call = format!("{} {}", style(name).bold(), summary)
+                // As the model wrote them.
+                self.call = format!(
+                    "{} {}",
+                    style(one_line(&name, 80)).bold(),
+                    one_line(&summary, 100)
+                );
             }
             Progress::ToolEnded {
                 error, duration_ms, ..
@@ -180,7 +185,7 @@ impl View {
                 "  {} set-up: {} {}",
                 style("-").yellow(),
                 style(one_line(&setup.command, 80)).bold(),
-                style(setup.verdict()).dim()
+                style(one_line(&setup.verdict(), 200)).dim()
             ));
         }
         if facts.checks.is_empty() {
@@ -230,5 +235,24 @@ fn files(count: usize) -> String {
     match count {
         1 => "1 file".to_owned(),
         n => format!("{n} files"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_brings_no_escape_sequence_of_the_model_to_the_terminal() {
+        let mut view = View::new(Instant::now());
+        view.event(Progress::ToolBegan {
+            name: "shell\x1b[2J".to_owned(),
+            summary: "printf \x1b]52;c;eA==\x07".to_owned(),
+        });
+        // The view's own style is a sequence, too.
+        for hostile in ["\x1b[2J", "\x1b]", "\x07"] {
+            assert!(!view.call.contains(hostile), "{:?}", view.call);
+        }
+        assert!(view.call.contains("]52;c;eA=="), "{:?}", view.call);
     }
 }

@@ -43,7 +43,8 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn async_main() -> ExitCode {
     agentmine_runtime::tls::install_default_provider();
-    match Box::pin(dispatch(Args::parse())).await {
+    let outcome = Box::pin(dispatch(Args::parse())).await;
+    match outcome.and_then(print::all_written) {
         Ok(code) => code.into(),
         Err(error) => exit::report(&error).into(),
     }

@@ -1,6 +1,6 @@
 //! Long output through a pager, on a terminal: `$PAGER`, else `less`.
 //!
-//! Guaranteed: without a terminal, with `PAGER` empty or `cat`, or if the pager cannot be started, the output is printed as it
+//! Guaranteed: without a terminal, with `PAGER` empty or `cat`, or if there is no such pager, the output is printed as it
 //! is. Ctrl-C belongs to the pager while it runs.
 
 use std::io::{IsTerminal as _, Write as _};
@@ -20,7 +20,7 @@ impl Pager {
             return None;
         }
         let named = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
-        if matches!(named.trim(), "" | "cat") {
+        if matches!(named.trim(), "" | "cat") || !is_found(&named) {
             return None;
         }
         let mut command = Command::new("sh");
@@ -45,6 +45,23 @@ impl Drop for Pager {
     }
 }
 
+/// Whether the shell finds the program with which a line begins. Many small systems have no `less`: a shell that reports this
+/// has started, and takes the output with it. A line that begins with something else, such as an assignment, is the shell's.
+fn is_found(line: &str) -> bool {
+    let program = line.split_whitespace().next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if !program.chars().all(is_plain) {
+        return true;
+    }
+    let found = Command::new("sh")
+        .args(["-c", "command -v \"$1\"", "sh", program])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    found.is_ok_and(|status| status.success())
+}
+
 /// Writes a line to the pager. `false`: there is none.
 pub(crate) fn write(line: &str) -> bool {
     match input().as_mut() {
@@ -59,4 +76,18 @@ pub(crate) fn write(line: &str) -> bool {
 
 fn input() -> std::sync::MutexGuard<'static, Option<ChildStdin>> {
     INPUT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pager_that_is_not_installed_is_not_found() {
+        assert!(is_found("cat -n"));
+        assert!(is_found("/bin/sh -c cat"));
+        assert!(!is_found("no-such-pager-anywhere -R"));
+        assert!(is_found("LESS=F less"));
+        assert!(is_found("\"$HOME/pager\" -R"));
+    }
 }

@@ -6,14 +6,14 @@ use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::own_folder;
 use anyhow::{Context as _, Result};
 
-/// `$XDG_STATE_HOME/agentmine`, else `~/.local/state/agentmine`. Created if it does not exist.
-pub(crate) fn state_dir() -> Result<PathBuf> {
+/// `$XDG_STATE_HOME/agentmine`, else `~/.local/state/agentmine`. Nothing is created: the home folder may be read-only.
+pub(crate) fn state_path() -> Result<PathBuf> {
     let absolute = |name: &str| {
         std::env::var_os(name)
             .map(PathBuf::from)
             .filter(|p| p.is_absolute())
     };
-    let dir = absolute("XDG_STATE_HOME")
+    let state = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
             Failure::new(
@@ -21,8 +21,13 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
                 "neither XDG_STATE_HOME nor HOME is an absolute path",
             )
             .hint("set HOME")
-        })?
-        .join("agentmine");
+        })?;
+    Ok(state.join("agentmine"))
+}
+
+/// The same, created if it does not exist.
+pub(crate) fn state_dir() -> Result<PathBuf> {
+    let dir = state_path()?;
     // The database holds what the model saw of the repositories.
     own_folder::create(&dir).with_context(|| format!("{} cannot be created", dir.display()))?;
     Ok(dir)

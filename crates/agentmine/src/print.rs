@@ -1,26 +1,15 @@
 //! Text for a terminal. Text from a model, a repository or a sandbox may contain escape sequences; none of
 //! them reaches the terminal.
 
-use agentmine_runtime::exit::Exit;
+use std::io::{self, Write as _};
+use std::sync::OnceLock;
+
+use agentmine_runtime::exit::{Exit, Failure};
+pub(crate) use agentmine_runtime::terminal::clean;
 use anyhow::Result;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
-
-/// Replaces control characters except newline and tab. Unicode's direction marks are removed: they can make
-/// a line look like another.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars()
-        .filter(|c| !matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\r'))
-        .map(|c| {
-            if c.is_control() && c != '\n' && c != '\t' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
-}
 
 /// On one line, at most `max` characters.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
@@ -46,11 +35,47 @@ pub(crate) fn both_ends(text: &str, max: usize) -> String {
     head.chain(" … ".chars()).chain(tail).collect()
 }
 
+/// Why the first line that is missing from stdout could not be written.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
 /// Prints a line to stdout. A closed pipe (`| head`) is not an error and does not interrupt a run.
 pub(crate) fn line(text: impl AsRef<str>) {
-    use std::io::Write as _;
     if !crate::pager::write(text.as_ref()) {
-        let _ = writeln!(std::io::stdout(), "{}", text.as_ref());
+        put(io::stdout(), text.as_ref(), &LOST);
+    }
+}
+
+fn put(mut to: impl io::Write, text: &str, lost: &OnceLock<io::Error>) {
+    if let Err(error) = writeln!(to, "{text}") {
+        // The first error is the one that explains.
+        let _ = lost.set(error);
+    }
+}
+
+/// Whether nobody sees what is printed: stdout is a closed pipe, or on a full disk.
+pub(crate) fn is_lost() -> bool {
+    LOST.get().is_some()
+}
+
+/// The exit code of a command that has printed everything.
+///
+/// # Errors
+/// If a part of the output is missing, except in a closed pipe, whose reader wanted no more.
+pub(crate) fn all_written(exit: Exit) -> Result<Exit> {
+    unless_lost(exit, &LOST)
+}
+
+fn unless_lost(exit: Exit, lost: &OnceLock<io::Error>) -> Result<Exit> {
+    let error = lost.get();
+    let error = error.filter(|it| it.kind() != io::ErrorKind::BrokenPipe);
+    match error {
+        Some(error) if exit == Exit::Done => Err(Failure::new(
+            Exit::Other,
+            format!("the output could not be written: {error}"),
+        )
+        .hint("the command itself was carried out; make room before you repeat it")
+        .into()),
+        Some(_) | None => Ok(exit),
     }
 }
 
@@ -80,14 +105,13 @@ impl Json {
 
 /// Prints a line to stderr: everything but the result itself.
 pub(crate) fn note(text: impl AsRef<str>) {
-    use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+    let _ = writeln!(io::stderr(), "{}", text.as_ref());
 }
 
 /// Prints a foreign text: unchanged to a file or a pipe, cleaned on a terminal.
 pub(crate) fn body(text: &str) {
     use std::io::IsTerminal as _;
-    if std::io::stdout().is_terminal() {
+    if io::stdout().is_terminal() {
         line(clean(text));
     } else {
         line(text);
@@ -213,6 +237,15 @@ pub(crate) fn amount(bytes: u64) -> String {
     }
 }
 
+/// A text as one word of a shell, for commands that can be pasted.
+pub(crate) fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// How this program was called, for hints that can be pasted.
 pub(crate) fn program() -> String {
     std::env::args()
@@ -224,13 +257,43 @@ pub(crate) fn program() -> String {
 mod tests {
     use super::*;
 
+    /// Takes nothing.
+    struct Broken(io::ErrorKind);
+
+    impl io::Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[test]
-    fn escape_sequences_do_not_reach_the_terminal() {
-        assert_eq!(
-            clean("a\x1b[31mb\x07\r\n\tc"),
-            "a\u{fffd}[31mb\u{fffd}\n\tc"
-        );
-        assert_eq!(clean("a\u{202e}b"), "ab");
+    fn a_lost_line_is_an_error_except_in_a_closed_pipe() {
+        for (kind, code) in [
+            (io::ErrorKind::StorageFull, Some(Exit::Other)),
+            (io::ErrorKind::BrokenPipe, None),
+        ] {
+            let lost = OnceLock::new();
+            put(Vec::<u8>::new(), "a", &lost);
+            assert!(lost.get().is_none());
+            put(Broken(kind), "b", &lost);
+            assert_eq!(lost.get().map(io::Error::kind), Some(kind));
+            let outcome = unless_lost(Exit::Done, &lost);
+            assert_eq!(outcome.err().map(|error| Exit::of(&error)), code);
+            let outcome = unless_lost(Exit::NotFound, &lost);
+            assert_eq!(outcome.unwrap(), Exit::NotFound);
+        }
+    }
+
+    #[test]
+    fn a_path_with_a_space_is_one_word_of_a_shell() {
+        assert_eq!(word("/home/mona/a-b_1.2"), "/home/mona/a-b_1.2");
+        assert_eq!(word("/home/my project"), "'/home/my project'");
+        assert_eq!(word("it's"), r"'it'\''s'");
+        assert_eq!(word(""), "''");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::embedded::{Here, open_here};
 use crate::live::count;
 use crate::live_reply::LiveReply;
 use crate::pager::Pager;
-use crate::print::{Json, cell, line, one_line, program, table, trimmed};
+use crate::print::{Json, cell, is_lost, line, one_line, program, table, trimmed};
 use crate::takeover;
 use crate::task::number;
 use crate::transcript::{self, Length};
@@ -312,6 +312,10 @@ impl Logs {
                 self.print(store, after, last.seq).await?;
             }
             after = page.steps.last().map_or(after, |step| step.seq);
+            // The reader of a pipe (`| grep -m1 …`) has what it wants.
+            if is_lost() {
+                return Ok(Exit::Done);
+            }
             match (page.more, follow && page.running) {
                 (true, _) => {}
                 (false, true) => {

@@ -7,7 +7,7 @@ use console::style;
 
 use crate::git;
 use crate::live::{Ending, count};
-use crate::print::{clean, line, one_line, program};
+use crate::print::{clean, line, one_line, program, word};
 
 /// Prints what became of one task, and where to look next.
 pub(crate) async fn print(repository: &Path, ending: &Ending) {
@@ -55,15 +55,13 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
         if let Some(url) = &task.pull_request_url {
             line(format!("result       {}", one_line(url, 200)));
         }
+        let folder = word(&repository.display().to_string());
         line(format!(
-            "review       git -C {} diff {:.12} {:.12}",
-            repository.display(),
-            facts.base,
-            head
+            "review       git -C {folder} diff {:.12} {:.12}",
+            facts.base, head
         ));
         line(format!(
-            "merge        git -C {} merge {}",
-            repository.display(),
+            "merge        git -C {folder} merge {}",
             task.branch()
         ));
     }

@@ -215,7 +215,8 @@ fn print_facts(facts: &Facts) {
     }
     for setup in &facts.setup_failures {
         let command = one_line(&setup.command, 120);
-        line(format!("  set-up: {command} {}", setup.verdict()));
+        let verdict = one_line(&setup.verdict(), 200);
+        line(format!("  set-up: {command} {verdict}"));
     }
     for note in &facts.notes {
         line(format!("  {}", one_line(note, 300)));

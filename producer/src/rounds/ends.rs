@@ -1,6 +1,6 @@
 //! Why no further round is made, as the end of a sentence for people.
 
-use agentmine_domain::markdown::{cap, line};
+use agentmine_domain::markdown::{cap, line, neutralized};
 use agentmine_domain::{EndState, RedCheck, Round, RoundCause, Task, TaskState};
 
 use super::requests::Requests;
@@ -29,8 +29,7 @@ const MAX_REASON: usize = 300;
 pub(super) fn of_last_round(last: Option<&Task>) -> Option<Ended> {
     let last = last?;
     let number = last.round().unwrap_or_default();
-    let reason = last.reason.as_deref().unwrap_or("no reason is recorded");
-    let reason = line(&cap(reason, MAX_REASON), MAX_REASON);
+    let reason = quoted(last.reason.as_deref());
     match last.state {
         TaskState::Ended(EndState::Failed) => Some(Ended::new(
             "failed",
@@ -118,6 +117,12 @@ pub(super) fn same_again(last: Option<&Round>, cause: &RoundCause, head: &str) -
     ))
 }
 
+/// Why a round ended, in a sentence. It may have the words of its agent.
+fn quoted(reason: Option<&str>) -> String {
+    let reason = cap(reason.unwrap_or("no reason is recorded"), MAX_REASON);
+    neutralized(&line(&reason, MAX_REASON))
+}
+
 /// A name as code.
 fn code(name: &str) -> String {
     format!("`{}`", line(name, 100).replace('`', "'"))
@@ -137,4 +142,20 @@ pub(super) fn removed(branch: &str) -> Ended {
         "removed",
         format!("somebody deleted `{branch}`, and AgentMine does not restore it"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_last_words_mention_nobody_and_show_no_image() {
+        let said = "no result: nothing was pushed\nLast message of the agent:\n@acme/all ![](https://x.example/?a) <!-- #1";
+        let shown = quoted(Some(said));
+        for part in ["@a", "![", "<!", "#1"] {
+            assert!(!shown.contains(part), "{shown}");
+        }
+        assert!(!shown.contains('\n'), "{shown}");
+        assert_eq!(quoted(None), "no reason is recorded");
+    }
 }

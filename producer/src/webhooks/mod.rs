@@ -5,6 +5,7 @@
 //! nothing; however many come, each repository is checked once in [`hints::APART`].
 
 mod hints;
+mod large;
 mod signed;
 
 use std::borrow::Cow;
@@ -21,6 +22,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::routing::post;
 use chrono::Utc;
 use serde_json::Value;
@@ -31,8 +33,6 @@ use crate::scan;
 use hints::Hints;
 use signed::{Genuine, github, gitlab};
 
-/// The longest delivery.
-const MAX_BODY: usize = 1 << 20;
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
 #[derive(Clone)]
@@ -73,7 +73,8 @@ pub(crate) async fn serve(deps: &Arc<ProducerDeps>, stop: &Shutdown) -> Result<(
         .route("/webhooks/gitlab", post(of_gitlab))
         .route("/webhooks/github/{name}", post(of_named_github))
         .route("/webhooks/gitlab/{name}", post(of_named_gitlab))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(DefaultBodyLimit::max(large::MAX_BODY))
+        .layer(from_fn_with_state(large::places(), large::few_at_once))
         .with_state(receiver);
     serve_router(listen, "producer.webhooks.listen", app, stop).await?;
     tokio::spawn(look(Arc::clone(deps), hints, stop.draining()));

@@ -77,12 +77,12 @@ assert.equal((await octokit.rest.pulls.createReplyForReviewComment(reply)).data.
 const asked = await octokit.graphql(
   `query Threads($owner: String!, $name: String!, $number: Int!) {
     repository(owner: $owner, name: $name) { pullRequest(number: $number) {
-      reviewThreads(first: 100) { nodes { id isResolved comments(first: 1) { nodes { databaseId } } } }
+      reviewThreads(first: 100) { nodes { id isResolved comments(first: 1) { nodes { fullDatabaseId } } } }
     } } }`,
   { owner, name: repo, number: 1 },
 );
 const [thread] = asked.repository.pullRequest.reviewThreads.nodes;
-assert.ok(thread.isResolved === false && thread.comments.nodes[0].databaseId === lines[0].id);
+assert.ok(thread.isResolved === false && thread.comments.nodes[0].fullDatabaseId === String(lines[0].id));
 const done = await octokit.graphql(
   "mutation Resolve($thread: ID!) { resolveReviewThread(input: {threadId: $thread}) { thread { id isResolved } } }",
   { thread: thread.id },

@@ -1,8 +1,11 @@
 //! The commands as a person uses them.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use super::World;
+use crate::rig::binary;
 
 #[test]
 fn a_task_is_made_changed_and_ended() {
@@ -199,4 +202,61 @@ fn a_worker_is_started_listed_and_removed() {
     );
     world.shown(&["worker", "remove", "1", "--force"], 0);
     assert!(!std::path::Path::new(&tree).exists());
+}
+
+#[test]
+fn output_that_does_not_fit_on_the_disk_is_an_error() {
+    let world = World::new();
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = Command::new(binary("agentmine"));
+    world.environment(&mut command);
+    let done = command
+        .args(["config", "schema"])
+        .current_dir(world.project())
+        .stdout(full.unwrap())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(done.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("the output could not be written"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn commands_on_a_named_store_need_no_writable_home() {
+    let world = World::new();
+    let url = format!("sqlite:{}", world.home.path().join("fleet.db").display());
+    for args in [&["task", "list"][..], &["session", "list"]] {
+        let mut command = Command::new(binary("agentmine"));
+        world.environment(&mut command);
+        let done = command
+            .args(args)
+            .current_dir(world.project())
+            // Nobody can create a folder there.
+            .env("HOME", "/proc/home")
+            .env("AGENTMINE_STORE_URL", &url)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_configuration_file_of_another_program_is_explained() {
+    let world = World::new();
+    // Hugo's.
+    let site = "baseURL: https://example.org/\ntitle: Notes\n";
+    std::fs::write(world.project().join("config.yaml"), site).unwrap();
+    let shown = world.shown(&["task", "list"], 3);
+    assert!(
+        shown.contains("is another program's, name AgentMine's with --config"),
+        "{shown}"
+    );
+    let own = world.home.path().join("own.yaml");
+    std::fs::write(&own, "title: Notes\n").unwrap();
+    let shown = world.shown(&["--config", own.to_str().unwrap(), "task", "list"], 3);
+    assert!(!shown.contains("another program"), "{shown}");
 }

@@ -211,6 +211,8 @@ fn a_long_session_is_shown_in_the_pager() {
         !plain.contains("paged:") && plain.contains("session 1 of task #1"),
         "{plain}"
     );
+    let missing = terminal.run("PAGER='no-such-pager -R' agentmine session show 1");
+    assert!(missing.contains("session 1 of task #1"), "{missing}");
 }
 
 /// The first half of it arrives, and the rest never: the model server stalls once.

@@ -78,6 +78,10 @@ impl Grant {
     /// Why a request is refused.
     pub(super) fn refusal(&self, ask: &Ask, reads: bool) -> Option<Answer> {
         let segments: Vec<&str> = ask.segments.iter().map(String::as_str).collect();
+        if let ["orgs", _, "teams", ..] = segments.as_slice() {
+            let is_refused = !self.allows("members", !reads);
+            return is_refused.then(|| not_accessible("members", reads));
+        }
         let (full_name, rest) = match (segments.as_slice(), &ask.repository) {
             (["repos", owner, name, rest @ ..], _) => (format!("{owner}/{name}"), rest),
             (["repositories", _, rest @ ..], Some((_, full_name))) => (full_name.clone(), rest),
@@ -98,15 +102,20 @@ impl Grant {
         if self.allows(permission, !reads) {
             return None;
         }
-        let level = if reads { "read" } else { "write" };
-        let message = "Resource not accessible by integration";
-        Some(Answer {
-            headers: vec![(
-                "x-accepted-github-permissions",
-                format!("{permission}={level}"),
-            )],
-            ..Answer::new(403, json!({ "message": message, "status": "403" }))
-        })
+        Some(not_accessible(permission, reads))
+    }
+}
+
+/// The token lacks a permission.
+fn not_accessible(permission: &str, reads: bool) -> Answer {
+    let level = if reads { "read" } else { "write" };
+    let message = "Resource not accessible by integration";
+    Answer {
+        headers: vec![(
+            "x-accepted-github-permissions",
+            format!("{permission}={level}"),
+        )],
+        ..Answer::new(403, json!({ "message": message, "status": "403" }))
     }
 }
 
@@ -122,6 +131,11 @@ pub(super) fn dispatch(state: &mut State, token: &str, ask: &Ask) -> Option<Answ
         Ok(app) => app,
         Err(message) => return Some(Answer::new(401, json!({ "message": message }))),
     };
+    if let ["repos", owner, name, "installation"] = segments.as_slice()
+        && let Some(answer) = moved(state, &format!("{owner}/{name}"))
+    {
+        return Some(answer);
+    }
     Some(match (&ask.method, segments.as_slice()) {
         (&Method::GET, ["app"]) => Answer::ok(json!({
             "id": app.id, "slug": app.slug, "node_id": "A_1", "name": app.slug,
@@ -132,6 +146,14 @@ pub(super) fn dispatch(state: &mut State, token: &str, ask: &Ask) -> Option<Answ
         }
         (&Method::GET, ["repos" | "users" | "orgs", owner, .., "installation"]) => {
             of_installation(&app, |it| it.owner.eq_ignore_ascii_case(owner))
+        }
+        (&Method::GET, ["repositories", id, "installation"]) => {
+            let mut repos = state.repos.iter();
+            let repo = repos.find(|repo| repo.id.to_string() == *id);
+            let owner = repo.and_then(|repo| repo.full_name.split('/').next());
+            let is_owner =
+                |it: &Installation| owner.is_some_and(|owner| it.owner.eq_ignore_ascii_case(owner));
+            of_installation(&app, is_owner)
         }
         (&Method::POST, ["app", "installations", id, "access_tokens"]) => {
             let found = app.installations.iter().find(|it| it.id.to_string() == *id);
@@ -144,6 +166,18 @@ pub(super) fn dispatch(state: &mut State, token: &str, ask: &Ask) -> Option<Answ
             401,
             json!({ "message": "A JSON web token could not be decoded" }),
         ),
+    })
+}
+
+/// The way to the installation of a repository that has another name now.
+fn moved(state: &State, full_name: &str) -> Option<Answer> {
+    if state.repo(full_name).is_some() {
+        return None;
+    }
+    let id = state.renamed(full_name)?.id;
+    Some(Answer {
+        location: Some(format!("/api/v3/repositories/{id}/installation")),
+        ..Answer::new(301, json!({ "message": "Moved Permanently" }))
     })
 }
 

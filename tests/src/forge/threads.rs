@@ -251,7 +251,7 @@ pub(super) fn graphql(state: &mut State, ask: &Ask) -> Answer {
         .map(|(root, _)| {
             json!({
                 "id": format!("PRRT_{root}"), "isResolved": resolved(root),
-                "comments": { "nodes": [{ "databaseId": root }] },
+                "comments": { "nodes": [{ "fullDatabaseId": root.to_string() }] },
             })
         })
         .collect();

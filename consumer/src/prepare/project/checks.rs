@@ -1,7 +1,7 @@
 //! The checks of a repository that does not name any, guessed from its files.
 
 use super::layout::{Layout, inside};
-use super::node::{self, NodeManager};
+use super::node;
 use super::python;
 use super::setup::{gradle, maven};
 
@@ -36,13 +36,10 @@ pub(super) fn guess(layout: &Layout) -> Vec<String> {
 fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
     let has = |name: &str| layout.has(folder, name);
     let mut checks = Vec::new();
-    if let Some((manager, _)) = NodeManager::of(layout, folder)
-        && node::has_test(layout, folder)
-    {
-        checks.push(manager.test().to_owned());
-    }
-    checks.extend(node::test_of_members(layout, folder).map(str::to_owned));
-    if has("Cargo.toml") {
+    checks.extend(node::test(layout, folder));
+    checks.extend(node::test_of_members(layout, folder));
+    checks.extend(node::test_of_member(layout, folder));
+    if has("Cargo.toml") && !is_cargo_member(layout, folder) {
         checks.push(cargo_test(layout, folder).into());
     }
     if has("go.mod") {
@@ -111,6 +108,15 @@ fn cargo_test(layout: &Layout, folder: &str) -> &'static str {
     }
 }
 
+/// Whether the folder is in a workspace, whose check tests it too. What is excluded from one has its own lock file.
+fn is_cargo_member(layout: &Layout, folder: &str) -> bool {
+    let is_workspace = |above: &str| {
+        let text = layout.text(above, "Cargo.toml").unwrap_or_default();
+        text.lines().any(|line| line.starts_with("[workspace"))
+    };
+    !layout.has(folder, "Cargo.lock") && layout.above(folder, is_workspace)
+}
+
 fn make_target(layout: &Layout, folder: &str) -> Option<&'static str> {
     let text = layout.text(folder, "Makefile")?;
     ["check", "test"]
@@ -163,6 +169,78 @@ mod tests {
     }
 
     #[test]
+    fn the_members_of_a_yarn_or_bun_workspace_are_checked_one_by_one() {
+        let member = r#"{"scripts":{"test":"jest"}}"#;
+        let files = "package.json\nLOCK\npackages/a/package.json\npackages/b/package.json\nother/package.json";
+        let texts = |root| {
+            [
+                ("package.json", root),
+                ("packages/a/package.json", member),
+                ("packages/b/package.json", "{}"),
+                ("other/package.json", member),
+            ]
+        };
+        let listed = r#"{"workspaces":["./packages/*"]}"#;
+        let nested = r#"{"workspaces":{"packages":["packages/**"]}}"#;
+        for (lock, check) in [("yarn.lock", "yarn test"), ("bun.lock", "bun run test")] {
+            for root in [listed, nested] {
+                let files = files.replace("LOCK", lock);
+                let check = format!("cd packages/a && {check}");
+                assert_eq!(guessed(&files, &texts(root)), [check], "{root}");
+            }
+        }
+        let tested = r#"{"workspaces":["packages/*"],"scripts":{"test":"turbo test"}}"#;
+        let files = files.replace("LOCK", "yarn.lock");
+        assert_eq!(guessed(&files, &texts(tested)), ["yarn test"]);
+    }
+
+    #[test]
+    fn a_test_script_that_watches_the_files_is_run_once() {
+        for (script, npm, yarn) in [
+            (
+                "react-scripts test",
+                "CI=true npm test --silent",
+                "CI=true yarn test",
+            ),
+            (
+                "react-scripts test --watchAll=false",
+                "npm test --silent",
+                "yarn test",
+            ),
+            (
+                "jest --watchAll",
+                "npm test --silent -- --watchAll=false",
+                "yarn test --watchAll=false",
+            ),
+            (
+                "tsc && jest --watch",
+                "npm test --silent -- --watch=false",
+                "yarn test --watch=false",
+            ),
+            (
+                "ng test",
+                "npm test --silent -- --watch=false",
+                "yarn test --watch=false",
+            ),
+            ("ng test --no-watch", "npm test --silent", "yarn test"),
+            ("ng test && eslint .", "npm test --silent", "yarn test"),
+        ] {
+            let package = serde_json::json!({"scripts": {"test": script}}).to_string();
+            let texts = [("package.json", package.as_str())];
+            assert_eq!(guessed("package.json", &texts), [npm], "{script}");
+            let files = "package.json\nyarn.lock";
+            assert_eq!(guessed(files, &texts), [yarn], "{script}");
+        }
+        let root = ("package.json", r#"{"workspaces":["web"]}"#);
+        let member = r#"{"scripts":{"test":"react-scripts test"}}"#;
+        let texts = [root, ("web/package.json", member)];
+        assert_eq!(
+            guessed("package.json\nweb/package.json", &texts),
+            ["CI=true npm test --silent --workspaces --if-present"]
+        );
+    }
+
+    #[test]
     fn all_members_of_a_cargo_workspace_are_tested() {
         for (manifest, check) in [
             (
@@ -179,6 +257,28 @@ mod tests {
             let texts = [("Cargo.toml", manifest)];
             assert_eq!(guessed("Cargo.toml\nb/Cargo.toml", &texts), [check]);
         }
+    }
+
+    #[test]
+    fn a_cargo_workspace_in_a_folder_is_tested_once_and_displaces_no_other_check() {
+        let members: String = (0..MAX_GUESSED)
+            .map(|member| format!("api/crates/m{member}/Cargo.toml\n"))
+            .collect();
+        let files = format!(
+            "{members}api/Cargo.toml\nweb/package.json\napi/fuzz/Cargo.toml\napi/fuzz/Cargo.lock"
+        );
+        let texts = [
+            ("api/Cargo.toml", "[workspace]\n[package]\nname = \"api\"\n"),
+            ("web/package.json", r#"{"scripts":{"test":"jest"}}"#),
+        ];
+        assert_eq!(
+            guessed(&files, &texts),
+            [
+                "cd api && cargo test --workspace",
+                "cd api/fuzz && cargo test",
+                "cd web && npm test --silent"
+            ]
+        );
     }
 
     #[test]

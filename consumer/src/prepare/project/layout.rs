@@ -75,6 +75,12 @@ impl Layout {
             .is_some_and(|entries| entries.contains(name))
     }
 
+    /// The names in a folder.
+    pub(super) fn entries(&self, folder: &str) -> impl Iterator<Item = &str> {
+        let entries = self.folders.get(folder).into_iter().flatten();
+        entries.map(String::as_str)
+    }
+
     /// Whether one of the folders above `folder` satisfies a condition.
     pub(super) fn above(&self, folder: &str, is_so: impl Fn(&str) -> bool) -> bool {
         let mut folder = folder;
@@ -115,7 +121,8 @@ impl Layout {
     }
 }
 
-fn join(folder: &str, name: &str) -> String {
+/// The path of an entry of a folder.
+pub(super) fn join(folder: &str, name: &str) -> String {
     if folder.is_empty() {
         name.to_owned()
     } else {

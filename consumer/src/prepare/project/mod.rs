@@ -28,8 +28,9 @@ const MAX_LISTING: usize = 8 * 1024 * 1024;
 const MAX_READ: usize = 60;
 /// Files whose text matters.
 const READ: [&str; 4] = ["package.json", "pyproject.toml", "Makefile", "test.sh"];
-/// The same at the root alone.
-const READ_AT_ROOT: &str = "Cargo.toml";
+/// The same of a file with no other of its name in the folders above it, of so many at most.
+const READ_OUTERMOST: &str = "Cargo.toml";
+const MAX_OUTERMOST: usize = 8;
 
 /// What decides on a project's settings, besides its own files.
 pub(super) struct Operator<'a> {
@@ -120,21 +121,24 @@ async fn layout(workspace: &Workspace) -> Result<Layout, WorkspaceError> {
         )
         .await?;
     let mut layout = Layout::parse(&String::from_utf8_lossy(&listed.stdout));
-    let at_root = layout
-        .has("", READ_AT_ROOT)
-        .then(|| READ_AT_ROOT.to_owned());
-    let paths = READ.iter().flat_map(|name| layout.paths(name));
-    for path in at_root
-        .into_iter()
-        .chain(paths)
-        .take(MAX_READ)
-        .collect::<Vec<_>>()
-    {
+    for path in to_read(&layout) {
         if let Some(bytes) = read(workspace, &path).await? {
             layout.add_text(path, String::from_utf8_lossy(&bytes).into_owned());
         }
     }
     Ok(layout)
+}
+
+/// The files whose text matters, as paths.
+fn to_read(layout: &Layout) -> Vec<String> {
+    let is_outermost = |path: &String| {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        !layout.above(folder, |above| layout.has(above, READ_OUTERMOST))
+    };
+    let outermost = layout.paths(READ_OUTERMOST).into_iter();
+    let outermost = outermost.filter(is_outermost).take(MAX_OUTERMOST);
+    let others = READ.iter().flat_map(|name| layout.paths(name));
+    outermost.chain(others).take(MAX_READ).collect()
 }
 
 /// The programs of `installers` that the sandbox does not have.
@@ -172,5 +176,21 @@ async fn read(workspace: &Workspace, path: &str) -> Result<Option<Vec<u8>>, Work
             Ok(None)
         }
         Err(error) => Err(WorkspaceError::Command(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_nested_manifests_of_cargo_only_the_outermost_is_read() {
+        let layout = Layout::parse(
+            "app/Cargo.toml\napp/crates/a/Cargo.toml\napp/crates/a/Makefile\ntool/Cargo.toml\n",
+        );
+        assert_eq!(
+            to_read(&layout),
+            ["app/Cargo.toml", "tool/Cargo.toml", "app/crates/a/Makefile"]
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! Which package manager a Node project uses.
 
+use serde_json::Value;
+
 use super::layout::Layout;
 
 /// A package manager of Node.
@@ -73,8 +75,25 @@ impl NodeManager {
         }
     }
 
-    /// Runs the script `test`.
-    pub(super) fn test(self) -> &'static str {
+    /// Runs the script `test`, so that it ends: `script` may watch the files for as long as a developer works.
+    fn test(self, script: &str) -> String {
+        let test = self.plain_test();
+        let last = script.rsplit("&&").next().unwrap_or(script);
+        let has = |word: &str| last.split_whitespace().any(|it| it == word);
+        let is_angular = last.trim_start().starts_with("ng test") || last.contains(" ng test");
+        let option = if last.contains("jest") && has("--watchAll") {
+            "--watchAll=false"
+        } else if last.contains("jest") && has("--watch") || is_angular && !last.contains("watch") {
+            "--watch=false"
+        } else {
+            return format!("{}{test}", ci(script));
+        };
+        // Of two values, the last one counts. npm takes an option before `--` for its own.
+        let separator = if self == Self::Npm { " --" } else { "" };
+        format!("{test}{separator} {option}")
+    }
+
+    fn plain_test(self) -> &'static str {
         match self {
             Self::Npm => "npm test --silent",
             Self::Pnpm => "pnpm test",
@@ -84,26 +103,93 @@ impl NodeManager {
     }
 }
 
-/// The command that runs the script `test` of a workspace's members, if the root has none of its own.
-pub(super) fn test_of_members(layout: &Layout, folder: &str) -> Option<&'static str> {
+/// The scripts of Create React App, and those that use them, watch unless a CI service runs them.
+const WATCH_UNLESS_CI: [&str; 3] = ["react-scripts test", "react-app-rewired test", "craco test"];
+
+fn ci(script: &str) -> &'static str {
+    let is_watching = WATCH_UNLESS_CI.iter().any(|it| script.contains(it));
+    match is_watching && !script.contains("CI=") && !script.contains("--watch") {
+        true => "CI=true ",
+        false => "",
+    }
+}
+
+/// The command that runs the script `test` of a folder that is no member of a workspace.
+pub(super) fn test(layout: &Layout, folder: &str) -> Option<String> {
     let (manager, _) = NodeManager::of(layout, folder)?;
+    Some(manager.test(script(layout, folder)?))
+}
+
+/// The command that runs the script `test` of a workspace's members, if the root has none of its own.
+pub(super) fn test_of_members(layout: &Layout, folder: &str) -> Option<String> {
+    let (manager, _) = NodeManager::of(layout, folder)?;
+    if script(layout, folder).is_some() || !is_workspace(layout, folder) {
+        return None;
+    }
     let prefix = match folder {
         "" => String::new(),
         folder => format!("{folder}/"),
     };
-    let is_member = |member: &str| member != folder && member.starts_with(&prefix);
-    let has_tests = layout
+    let members = layout
         .folders()
-        .any(|member| is_member(member) && has_test(layout, member));
-    if has_test(layout, folder) || !is_workspace(layout, folder) || !has_tests {
-        return None;
-    }
+        .filter(|member| *member != folder && member.starts_with(&prefix));
+    let scripts = members.filter_map(|member| script(layout, member));
+    // If it is needed for one of them, all get it.
+    let ci = scripts.map(ci).max()?;
     match manager {
-        NodeManager::Npm => Some("npm test --silent --workspaces --if-present"),
-        NodeManager::Pnpm => Some("pnpm --recursive test"),
+        NodeManager::Npm => Some(format!("{ci}npm test --silent --workspaces --if-present")),
+        NodeManager::Pnpm => Some(format!("{ci}pnpm --recursive test")),
         // Theirs fail if one member has no tests.
         NodeManager::YarnClassic | NodeManager::YarnBerry | NodeManager::Bun => None,
     }
+}
+
+/// The command that runs the script `test` of a member of a workspace, if nothing else does: its root has none, and its
+/// manager cannot run those of all members.
+pub(super) fn test_of_member(layout: &Layout, folder: &str) -> Option<String> {
+    let script_of_member = script(layout, folder)?;
+    let mut root = folder;
+    while root == folder || !is_workspace(layout, root) {
+        if root.is_empty() {
+            return None;
+        }
+        root = root.rsplit_once('/').map_or("", |(above, _)| above);
+    }
+    let (manager, _) = NodeManager::of(layout, root)?;
+    let is_apart = NodeManager::of(layout, folder).is_some();
+    if is_apart || script(layout, root).is_some() || !has_member(layout, root, folder) {
+        return None;
+    }
+    match manager {
+        NodeManager::Npm | NodeManager::Pnpm => None,
+        NodeManager::YarnClassic | NodeManager::YarnBerry | NodeManager::Bun => {
+            Some(manager.test(script_of_member))
+        }
+    }
+}
+
+/// Whether package.json of `root` names the folder as a member: `["packages/*"]` or `{"packages": ["packages/*"]}`.
+fn has_member(layout: &Layout, root: &str, folder: &str) -> bool {
+    let path = folder.strip_prefix(root).unwrap_or(folder);
+    let path = path.trim_start_matches('/');
+    let named = layout.package(root).map(|package| &package["workspaces"]);
+    let named = named.and_then(|named| named.as_array().or_else(|| named["packages"].as_array()));
+    let mut patterns = named.into_iter().flatten().filter_map(Value::as_str);
+    patterns.any(|pattern| matches(pattern, path))
+}
+
+/// Whether a pattern of whole names, `*` and `**` matches a path.
+fn matches(pattern: &str, path: &str) -> bool {
+    let pattern = pattern.trim_start_matches("./").trim_end_matches('/');
+    let mut names = path.split('/');
+    for part in pattern.split('/') {
+        match names.next() {
+            Some(_) if part == "**" => return true,
+            Some(name) if part == "*" || part == name => {}
+            Some(_) | None => return false,
+        }
+    }
+    names.next().is_none()
 }
 
 fn declared(layout: &Layout, folder: &str) -> Option<NodeManager> {
@@ -120,14 +206,14 @@ fn declared(layout: &Layout, folder: &str) -> Option<NodeManager> {
 }
 
 fn is_workspace(layout: &Layout, folder: &str) -> bool {
-    let declares = |package: &serde_json::Value| !package["workspaces"].is_null();
+    let declares = |package: &Value| !package["workspaces"].is_null();
     layout.has(folder, "pnpm-workspace.yaml") || layout.package(folder).is_some_and(declares)
 }
 
-/// Whether package.json has a script `test` other than the one that `npm init` writes.
-pub(super) fn has_test(layout: &Layout, folder: &str) -> bool {
+/// The script `test` of package.json, unless it is the one that `npm init` writes.
+fn script<'a>(layout: &'a Layout, folder: &str) -> Option<&'a str> {
     let script = layout
         .package(folder)
         .and_then(|package| package["scripts"]["test"].as_str());
-    script.is_some_and(|script| !script.contains("no test specified"))
+    script.filter(|script| !script.contains("no test specified"))
 }

@@ -1,6 +1,6 @@
 //! How a Python project is installed and tested.
 
-use super::layout::Layout;
+use super::layout::{Layout, join};
 
 /// Requirement files of one folder, in the order in which they are passed to pip.
 const REQUIREMENTS: [&str; 7] = [
@@ -16,6 +16,8 @@ const REQUIREMENTS: [&str; 7] = [
 /// project does not have, but refuses a missing group.
 const EXTRAS: &str = "test,tests,testing,dev";
 const PIP: &str = "python3 -m pip install -q";
+/// The tables of pyproject.toml that configure pytest.
+const PYTEST: [&str; 2] = ["tool.pytest.ini_options", "tool.pytest"];
 const GROUPS: [&str; 4] = ["test", "tests", "testing", "dev"];
 
 /// The programs and the commands that install the project in `folder`. What its requirements files list and
@@ -67,7 +69,14 @@ pub(super) fn test(layout: &Layout, folder: &str) -> Option<&'static str> {
         .iter()
         .chain(&["pyproject.toml", "setup.py", "setup.cfg"])
         .any(|name| has(name));
-    let has_tests = configured || (described && has("tests/"));
+    let text = layout.text(folder, "pyproject.toml").unwrap_or_default();
+    let configured = configured || tables(text).any(|table| PYTEST.contains(&table));
+    // Other languages have their tests in a folder of this name, too.
+    let is_test = |name: &str| {
+        name.ends_with("_test.py") || (name.starts_with("test_") && name.ends_with(".py"))
+    };
+    let has_folder = has("tests/") || layout.entries(&join(folder, "test")).any(is_test);
+    let has_tests = configured || (described && has_folder);
     has_tests.then(|| {
         if has("uv.lock") {
             "uv run --frozen python -m pytest -q"
@@ -141,6 +150,24 @@ mod tests {
                 && !line.contains("--group test"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn tests_are_found_where_pyproject_configures_pytest_and_in_a_folder_called_test() {
+        for (listing, pyproject, is_tested) in [
+            ("src/x/tests/a.py", "[tool.pytest.ini_options]\n", true),
+            ("src/x/tests/a.py", "[tool.ruff]\n", false),
+            ("test/test_a.py", "[tool.ruff]\n", true),
+            ("test/a.js", "[tool.ruff]\n", false),
+        ] {
+            let mut layout = Layout::parse(&format!("pyproject.toml\n{listing}"));
+            layout.add_text("pyproject.toml".into(), pyproject.into());
+            assert_eq!(
+                test(&layout, "").is_some(),
+                is_tested,
+                "{listing}: {pyproject}"
+            );
+        }
     }
 
     #[test]

@@ -145,6 +145,7 @@ impl Servers {
             .map(|sampling| Arc::clone(sampling) as Arc<dyn SamplingHandler>);
         let policy = ManagerPolicy {
             limits: McpLimits {
+                start: Duration::from_secs(config.mcp.start_timeout_seconds),
                 total: Duration::from_secs(config.mcp.total_timeout_seconds),
                 max_output: config.mcp.max_output_size,
                 ..McpLimits::default()

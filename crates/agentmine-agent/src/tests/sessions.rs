@@ -104,6 +104,19 @@ async fn limits_are_checked_before_each_model_call() {
     assert!(outcome.missing.unwrap().contains("2 model calls"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_time_limit_holds_for_many_calls_of_one_reply() {
+    let mut run = Run::of(vec![calls(&["1", "2", "3", "4"])]);
+    run.tools.takes = run.budget.wall_time * 2 / 3;
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("60 s of wall time"), "{missing}");
+    assert_eq!(*run.tools.called.lock().unwrap(), ["1", "2"]);
+    // A conversation is refused in which a call has no result.
+    let kinds = run.journal.kinds();
+    let results = kinds.iter().filter(|kind| **kind == StepKind::ToolResult);
+    assert_eq!(results.count(), 4);
+}
+
 #[tokio::test]
 async fn a_stop_request_ends_the_session_before_the_model_is_called() {
     let mut run = Run::of(vec![says("never")]);
@@ -186,6 +199,27 @@ async fn a_full_context_ends_with_the_work_so_far() {
         missing.starts_with("the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192"),
         "{missing}"
     );
+}
+
+#[tokio::test]
+async fn a_server_that_silently_drops_the_beginning_ends_with_the_work_so_far() {
+    let mut run = Run::of(vec![
+        calls(&["1"]),
+        calls(&["2"]),
+        calls(&["3"]),
+        calls(&["4"]),
+    ]);
+    run.model.input_tokens = 4096;
+    run.tools.result = Some("line\n".repeat(8 * 1024));
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(
+        missing.starts_with(
+            "the model's server does not read the whole conversation: it counted 4096 input tokens"
+        ),
+        "{missing}"
+    );
+    // The calls of a reply to half a conversation are not run.
+    assert_eq!(*run.tools.called.lock().unwrap(), ["1", "2", "3"]);
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(super) struct Scripted {
     pub(super) replies: Mutex<VecDeque<Result<ModelReply, LlmError>>>,
     asked: Mutex<Vec<Vec<Message>>>,
     pub(super) offered: Mutex<Vec<String>>,
+    /// Input tokens of each call.
+    pub(super) input_tokens: u64,
 }
 
 impl Scripted {
@@ -28,6 +30,7 @@ impl Scripted {
             replies: Mutex::new(replies.into_iter().map(Ok).collect()),
             asked: Mutex::default(),
             offered: Mutex::default(),
+            input_tokens: 10,
         }
     }
 
@@ -59,7 +62,7 @@ impl Model for Scripted {
         Ok((
             reply,
             Usage {
-                input_tokens: 10,
+                input_tokens: self.input_tokens,
                 output_tokens: 1,
                 ..Usage::default()
             },
@@ -74,6 +77,10 @@ pub(super) struct Bench {
     pub(super) fault: Option<End>,
     /// The use of the model by each call.
     pub(super) uses: Usage,
+    /// The result of each call, in place of `ok`.
+    pub(super) result: Option<String>,
+    /// How long each call takes.
+    pub(super) takes: Duration,
     refreshed: Mutex<u32>,
     used: Mutex<Usage>,
 }
@@ -102,10 +109,13 @@ impl Tools<End> for Bench {
     async fn call(&self, call: &ToolCall) -> Result<ToolResult, End> {
         *self.used.lock().unwrap() += self.uses;
         self.called.lock().unwrap().push(call.id.clone());
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
+        }
         match &self.fault {
             Some(fault) => Err(fault.clone()),
             None => Ok(ToolResult {
-                text: "ok".into(),
+                text: self.result.clone().unwrap_or_else(|| "ok".into()),
                 is_error: false,
             }),
         }

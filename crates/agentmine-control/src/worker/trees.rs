@@ -199,9 +199,13 @@ pub(super) fn path_of(place: &Place, view: &View, task: &Task) -> Result<PathBuf
     let folder = place
         .worktrees
         .join(format!("{}-{digest}", name.unwrap_or_default()));
-    own_folder::create(&folder).map_err(|error| {
-        ControlError::Git(format!("{} cannot be made: {error}", folder.display()))
-    })?;
+    // From the top down: whoever owns a folder can replace what is in it.
+    let state = place.worktrees.parent().into_iter();
+    for folder in state.chain([place.worktrees.as_path(), folder.as_path()]) {
+        own_folder::create(folder).map_err(|error| {
+            ControlError::Git(format!("{} cannot be made: {error}", folder.display()))
+        })?;
+    }
     Ok(folder.join(format!("task-{}-{}", task.number, task.id.short())))
 }
 
@@ -221,6 +225,9 @@ pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
         .next("worker_list", "worker list", "lists the work trees"),
         Some(WorktreeError::NoCommit(_)) => {
             ControlError::Git(error.to_string()).hint("commit something first")
+        }
+        Some(WorktreeError::Occupied(_)) => {
+            ControlError::Git(error.to_string()).hint("look at what is in it, then move it away")
         }
         Some(_) => ControlError::Git(error.to_string()),
         None => ControlError::Git(error.to_string())

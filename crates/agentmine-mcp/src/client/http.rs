@@ -4,6 +4,9 @@
 //! others are not followed), are marked so that nothing prints them, and errors contain no query of a URL,
 //! which often has a key in it. Sizes are limited: an event by [`McpLimits::max_line`], a body by rmcp (16 MiB,
 //! 64 KiB of an error). Time is limited by the callers, and for connecting by [`CONNECT`].
+//!
+//! A session that the server no longer knows is replaced by rmcp, which then sends the request once more. That is
+//! safe, since the server has refused the request before reading it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +16,7 @@ use agentmine_runtime::config::Secret;
 use futures::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use rmcp::model::ClientJsonRpcMessage;
+use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::{
@@ -34,6 +37,14 @@ const LISTEN: Duration = Duration::from_secs(3);
 const MAX_REDIRECTS: usize = 5;
 /// Shorter values are not secrets, and redacting them would make texts unreadable.
 const MIN_SECRET: usize = 6;
+/// Words of servers that do not know a session, in lower case. The protocol demands HTTP 404, but the examples of the
+/// TypeScript SDK and older versions of the Python SDK and of mcp-go return 400.
+const LOST_SESSION: [&str; 4] = [
+    "session id",
+    "session not found",
+    "session expired",
+    "server not initialized",
+];
 
 /// A transport to this URL. An error is a fault of the configuration, as a text.
 pub(super) fn transport(
@@ -142,6 +153,38 @@ fn without_query(words: &str, url: &Url) -> String {
     words.replace(url.as_str(), bare.as_str())
 }
 
+/// Whether a server has refused the request of this id since it does not know the session. An error of a tool, which
+/// may have the same words, has the id of its request.
+fn has_lost_session(posted: &Result<StreamableHttpPostResponse, Error>, id: &RequestId) -> bool {
+    let words = match posted {
+        Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), _))
+            if error.id.as_ref().map(ToString::to_string) != Some(id.to_string()) =>
+        {
+            &*error.error.message
+        }
+        Err(StreamableHttpError::UnexpectedServerResponse(words))
+            if words.starts_with("HTTP 400") =>
+        {
+            &**words
+        }
+        _ => return false,
+    };
+    let words = words.to_lowercase();
+    LOST_SESSION.iter().any(|lost| words.contains(lost))
+}
+
+/// A body that is an error answers the request of this id, although its own id is often another one or `null`: servers
+/// refuse a request by its headers before they read it.
+fn with_id(response: StreamableHttpPostResponse, id: RequestId) -> StreamableHttpPostResponse {
+    match response {
+        StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), session) => {
+            let error = ServerJsonRpcMessage::error(error.error, Some(id));
+            StreamableHttpPostResponse::Json(error, session)
+        }
+        response => response,
+    }
+}
+
 type Error = StreamableHttpError<reqwest::Error>;
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Events = BoxStream<'static, Result<sse_stream::Sse, SseError>>;
@@ -224,10 +267,22 @@ impl StreamableHttpClient for Redacting {
         headers: Headers,
         max: usize,
     ) -> Result<StreamableHttpPostResponse, Error> {
+        let asked = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let in_session = session.is_some();
         let posted = self
             .client
             .post_message_with_max_sse_event_size(uri, message, session, auth, headers, max);
         let posted = posted.await.map_err(|error| self.redacted(error));
+        let posted = match asked {
+            Some(id) if in_session && has_lost_session(&posted, &id) => {
+                Err(StreamableHttpError::SessionExpired)
+            }
+            Some(id) => posted.map(|response| with_id(response, id)),
+            None => posted,
+        };
         match &posted {
             Ok(
                 StreamableHttpPostResponse::Json(_, Some(_))

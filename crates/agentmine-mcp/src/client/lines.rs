@@ -7,7 +7,8 @@
 //! - A line is read as a message only if it nests at most [`MAX_DEPTH`] deep and holds at most
 //!   [`MAX_VALUES`] values, since a value takes many times its text in memory; more than that ends the
 //!   connection. Everything else that is not a message (NUL bytes, not JSON, not JSON-RPC, an id that is
-//!   neither a whole number nor a string) is garbage: dropped, and counted up to [`MAX_GARBAGE`].
+//!   neither a whole number nor a string) is garbage: dropped, and counted up to [`MAX_GARBAGE`] since the last
+//!   message.
 //! - Invalid UTF-8 is garbage too, but the request that such a line answers fails at once, with the reason.
 //! - An array is a batch, as the revision of 2025-03-26 allowed: up to [`MAX_BATCH`] messages, each
 //!   read on its own.
@@ -22,7 +23,7 @@ use rmcp::model::{ErrorCode, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-/// Lines that are not messages, over the life of a connection.
+/// Lines that are not messages, between two messages: a server may log to stdout for as long as it answers.
 pub(crate) const MAX_GARBAGE: usize = 1_000;
 /// Arrays and objects within each other; one less than what the JSON reader itself refuses.
 pub(crate) const MAX_DEPTH: usize = 127;

@@ -26,6 +26,7 @@ pub(crate) struct Stdio<S> {
     chunk: Box<[u8; CHUNK]>,
     lines: Lines,
     ready: VecDeque<ServerJsonRpcMessage>,
+    /// Lines that are not messages, since the last message.
     garbage: usize,
     max_line: usize,
     write: Arc<Mutex<WriteHalf<S>>>,
@@ -55,6 +56,9 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Stdio<S> {
         let pushed = self.lines.push(read, |line| match lines::read(line) {
             Line::Empty => {}
             Line::Messages(messages, more) => {
+                if !messages.is_empty() {
+                    *garbage = 0;
+                }
                 ready.extend(messages);
                 *garbage += more;
             }
@@ -73,7 +77,7 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Stdio<S> {
         }
         if self.garbage > MAX_GARBAGE {
             return Err(format!(
-                "it sent more than {MAX_GARBAGE} lines that are not the protocol"
+                "it sent more than {MAX_GARBAGE} lines in a row that are not the protocol"
             ));
         }
         Ok(())

@@ -4,6 +4,8 @@
 //! - A crash is detected as soon as the process or the stream has ended, and all open calls then fail with it.
 //! - A server whose first start fails is not restarted, since the cause is usually permanent, until its
 //!   program changes. A change of the program does not count as a crash.
+//! - A server with a URL is run by somebody else, who restarts it. After it was given up, it is tried again from time
+//!   to time, and its tools are offered again when it is back.
 //! - Accepted: a call that was open at a crash is not repeated, since its effect is not known.
 
 use std::panic::AssertUnwindSafe;
@@ -155,22 +157,27 @@ impl Life {
             }
             None => (NoticeKind::Failed, error, None),
         };
-        tracing::warn!(
-            mcp.server = server.name(),
-            mcp.error = error.code(),
-            mcp.detail = loggable(&error),
-            restart_in_ms = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok()),
-            "MCP server is down"
-        );
-        server.notify(kind, &with_stderr(&error));
+        // If it was down before, this was an attempt to reach it again, and changes nothing.
+        let is_news = !matches!(server.state(), ServerState::Failed(_));
+        if is_news {
+            tracing::warn!(
+                mcp.server = server.name(),
+                mcp.error = error.code(),
+                mcp.detail = loggable(&error),
+                restart_in_ms = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok()),
+                "MCP server is down"
+            );
+            server.notify(kind, &with_stderr(&error));
+        }
         if wait.is_some() {
             let after = error.clone();
             server.enter(ServerState::Restarting { after });
         }
         server.end_process(Duration::ZERO).await;
-        if wait.is_none() {
+        if wait.is_none() && is_news {
             server.enter(ServerState::Failed(error));
         }
+        let wait = wait.or_else(|| self.crashes.next_attempt(server));
         let wait = wait.map(sleep);
         tokio::select! {
             biased;
@@ -295,6 +302,12 @@ impl Crashes {
             self.waits.reset();
         }
         (self.has_run && self.waits.failures() < self.max).then(|| self.waits.delay())
+    }
+
+    /// The wait before another attempt to reach a server that was given up; `None`: there is none.
+    fn next_attempt(&mut self, server: &Server) -> Option<Duration> {
+        let is_elsewhere = server.config.place().is_none();
+        (is_elsewhere && self.has_run && self.max > 0).then(|| self.waits.delay())
     }
 
     fn given_up(&self, server: &str, last: McpError) -> McpError {

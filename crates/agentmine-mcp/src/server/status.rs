@@ -87,7 +87,7 @@ pub enum NoticeKind {
     Crashed,
     /// It is running again.
     Restarted,
-    /// It crashed too often and is not restarted.
+    /// It crashed too often. A process is not restarted; a server with a URL is tried again from time to time.
     GivenUp,
     /// Its offer changed, or the file of its program did.
     Changed,

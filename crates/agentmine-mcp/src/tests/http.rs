@@ -16,6 +16,7 @@ use url::Url;
 
 use super::real::{Echo, NEW, OLD, speaks};
 use super::*;
+use crate::config::{Capabilities, Origin, Owner, ServerConfig, Transport};
 
 async fn served(router: Router) -> Url {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -178,15 +179,41 @@ async fn header_that_cannot_be_sent_is_reported_without_its_value() {
     }
 }
 
-/// A server of the older era that is written by hand: calls of it are answered by `call`. Reports the
-/// methods that came, each with the session it came in.
-async fn by_hand(
-    call: fn() -> Option<Response<Body>>,
-) -> (
+fn bare(code: u16) -> Response<Body> {
+    let response = Response::builder().status(code);
+    response.body(Body::empty()).unwrap()
+}
+
+fn refusal(code: u16, body: &'static str) -> Response<Body> {
+    let json = body.starts_with('{');
+    let kind = if json {
+        "application/json"
+    } else {
+        "text/plain"
+    };
+    let response = Response::builder()
+        .status(code)
+        .header("content-type", kind);
+    response.body(Body::from(body)).unwrap()
+}
+
+/// The server's address, the methods that came to it, each with its session, and the session that it no longer knows.
+type ByHand = (
     Url,
     tokio::sync::mpsc::UnboundedReceiver<(String, String)>,
     Arc<Mutex<String>>,
-) {
+);
+
+/// A server of the older era that is written by hand: calls of it are answered by `call`.
+async fn by_hand(call: fn() -> Option<Response<Body>>) -> ByHand {
+    by_hand_that_forgets(call, || bare(404)).await
+}
+
+/// The same; a request in a session that it no longer knows is answered by `lost`.
+async fn by_hand_that_forgets(
+    call: fn() -> Option<Response<Body>>,
+    lost: fn() -> Response<Body>,
+) -> ByHand {
     let (reported, methods) = tokio::sync::mpsc::unbounded_channel();
     let expired = Arc::new(Mutex::new(String::new()));
     let gone = expired.clone();
@@ -194,12 +221,8 @@ async fn by_hand(
     let router = Router::new().fallback(move |request: Request| {
         let (reported, gone, sessions) = (reported.clone(), gone.clone(), sessions.clone());
         async move {
-            let status = |code: u16| {
-                let response = Response::builder().status(code);
-                response.body(Body::empty()).unwrap()
-            };
             if request.method() != "POST" {
-                return status(405);
+                return bare(405);
             }
             let session = request.headers().get("mcp-session-id");
             let session = session
@@ -212,7 +235,7 @@ async fn by_hand(
             let method = message["method"].as_str().unwrap_or_default().to_owned();
             let _ = reported.send((method.clone(), session.clone()));
             if !session.is_empty() && *gone.lock().unwrap() == session {
-                return status(404);
+                return lost();
             }
             let answer = |answer: Value| {
                 let next = sessions.fetch_add(
@@ -236,7 +259,7 @@ async fn by_hand(
                     None => answer(json!({"jsonrpc": "2.0", "id": id, "result": {"content": [
                         {"type": "text", "text": "called"}]}})),
                 },
-                _ if id.is_null() => status(202),
+                _ if id.is_null() => bare(202),
                 _ => answer(json!({"jsonrpc": "2.0", "id": id,
                     "error": {"code": -32601, "message": "what?"}})),
             }
@@ -313,6 +336,86 @@ async fn session_that_has_expired_is_made_anew_once() {
     );
 }
 
+/// As servers of the SDKs for TypeScript, Python and Go do.
+#[tokio::test]
+async fn session_that_was_lost_is_replaced_whatever_the_server_returns() {
+    let all: [fn() -> Response<Body>; 3] = [
+        || {
+            let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: No valid session ID provided"},"id":null}"#;
+            refusal(400, body)
+        },
+        || {
+            let body = r#"{"jsonrpc":"2.0","id":"server-error","error":{"code":-32600,"message":"Bad Request: No valid session ID provided"}}"#;
+            refusal(400, body)
+        },
+        || refusal(400, "Invalid session ID\n"),
+    ];
+    for lost in all {
+        let (url, mut methods, expired) = by_hand_that_forgets(|| None, lost).await;
+        let limits = McpLimits {
+            call: Duration::from_secs(5),
+            ..McpLimits::default()
+        };
+        let client = by_handshake(&url, limits).await;
+        assert_eq!(client.say("t", json!({})).await.unwrap().text, "called");
+        *expired.lock().unwrap() = "s0".to_owned();
+        assert_eq!(client.say("t", json!({})).await.unwrap().text, "called");
+        client.shutdown().await;
+        let mut greetings = 0;
+        while let Ok((method, _)) = methods.try_recv() {
+            greetings += usize::from(method == "initialize");
+        }
+        assert_eq!(greetings, 2);
+    }
+}
+
+#[tokio::test]
+async fn error_with_another_id_is_the_answer_to_its_request() {
+    let all: [fn() -> Option<Response<Body>>; 2] = [
+        || {
+            let body =
+                r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"too busy"},"id":null}"#;
+            Some(refusal(400, body))
+        },
+        || {
+            let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"too busy"},"id":"server-error"}"#;
+            Some(refusal(406, body))
+        },
+    ];
+    for call in all {
+        let (url, ..) = by_hand(call).await;
+        let limits = McpLimits {
+            call: Duration::from_secs(5),
+            ..McpLimits::default()
+        };
+        let client = by_handshake(&url, limits).await;
+        let output = client.say("t", json!({})).await.unwrap();
+        assert!(
+            output.is_error && output.text.contains("too busy"),
+            "{output:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn error_of_a_tool_that_names_a_session_keeps_the_connections_session() {
+    // The first request of a connection has the id 0, so the call has 1.
+    let call = || {
+        let body = r#"{"jsonrpc":"2.0","error":{"code":-32000,"message":"session not found: browser"},"id":1}"#;
+        Some(refusal(200, body))
+    };
+    let (url, mut methods, _) = by_hand(call).await;
+    let client = by_handshake(&url, McpLimits::default()).await;
+    let output = client.say("t", json!({})).await.unwrap();
+    assert!(output.text.contains("browser"), "{output:?}");
+    client.shutdown().await;
+    let mut greetings = 0;
+    while let Ok((method, _)) = methods.try_recv() {
+        greetings += usize::from(method == "initialize");
+    }
+    assert_eq!(greetings, 1);
+}
+
 #[tokio::test]
 async fn server_that_repeats_what_it_was_reported_gives_no_secret_away() {
     let body = "who is hunter2-long, and what is query-secret?";
@@ -329,31 +432,30 @@ async fn server_that_repeats_what_it_was_reported_gives_no_secret_away() {
     );
 }
 
-#[tokio::test]
-async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
-    use crate::config::{Capabilities, Origin, Owner, ServerConfig, Transport};
-    /// On its own runtime, so that all its connections end with it.
-    fn serve(address: std::net::SocketAddr) -> (tokio::runtime::Runtime, std::net::SocketAddr) {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let listener = std::net::TcpListener::bind(address).unwrap();
-        let address = listener.local_addr().unwrap();
-        listener.set_nonblocking(true).unwrap();
-        runtime.spawn(async move {
-            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-            let service = StreamableHttpService::new(
-                || Ok(Echo(NEW)),
-                Arc::new(LocalSessionManager::default()),
-                StreamableHttpServerConfig::default(),
-            );
-            axum::serve(listener, Router::new().nest_service("/mcp", service)).await
-        });
-        (runtime, address)
-    }
-    let (runtime, address) = serve("127.0.0.1:0".parse().unwrap());
+/// A real server at an address, on its own runtime, so that all its connections end with it.
+fn serve(address: std::net::SocketAddr) -> (tokio::runtime::Runtime, std::net::SocketAddr) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    runtime.spawn(async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        let service = StreamableHttpService::new(
+            || Ok(Echo(NEW)),
+            Arc::new(LocalSessionManager::default()),
+            StreamableHttpServerConfig::default(),
+        );
+        axum::serve(listener, Router::new().nest_service("/mcp", service)).await
+    });
+    (runtime, address)
+}
+
+/// A manager of the server at an address.
+async fn managed(address: std::net::SocketAddr, max_restarts: u32) -> Manager {
     let server = ServerConfig {
         name: "h".into(),
         origin: Origin {
@@ -368,7 +470,7 @@ async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
         enabled: true,
         capabilities: Capabilities::default(),
         timeout: Duration::from_secs(20),
-        max_restarts: Some(1_000),
+        max_restarts: Some(max_restarts),
     };
     let policy = ManagerPolicy {
         restart_backoff: Duration::from_millis(20),
@@ -376,6 +478,13 @@ async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
     };
     let manager = Manager::start([server], Launchers::default(), policy).await;
     assert_eq!(manager.status()[0].state, ServerState::Ready);
+    manager
+}
+
+#[tokio::test]
+async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
+    let (runtime, address) = serve("127.0.0.1:0".parse().unwrap());
+    let manager = managed(address, 1_000).await;
     runtime.shutdown_background();
     let error = manager.call("h", "say", json!({})).await.unwrap_err();
     assert!(matches!(error, McpError::Protocol { .. }), "{error:?}");
@@ -385,6 +494,39 @@ async fn server_that_went_away_while_idle_is_reconnected_when_it_is_back() {
     let kinds: Vec<NoticeKind> = manager.notices().into_iter().map(|it| it.kind).collect();
     assert_eq!(kinds.first(), Some(&NoticeKind::Crashed), "{kinds:?}");
     assert!(kinds.contains(&NoticeKind::Restarted), "{kinds:?}");
+    manager.shutdown().await;
+    runtime.shutdown_background();
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(30), "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn server_that_was_given_up_is_used_again_when_it_is_back() {
+    let (runtime, address) = serve("127.0.0.1:0".parse().unwrap());
+    let manager = managed(address, 1).await;
+    runtime.shutdown_background();
+    manager.call("h", "say", json!({})).await.unwrap_err();
+    let is = |word: &str| manager.status()[0].state.word() == word;
+    until("it is given up", || is("failed")).await;
+    assert!(manager.refresh().await.servers.is_empty());
+    let attempts = || manager.status()[0].restarts;
+    let before = attempts();
+    until("it is tried again", || attempts() >= before + 2).await;
+    let (runtime, _) = serve(address);
+    until("it is back", || is("ready")).await;
+    assert_eq!(manager.refresh().await.servers.len(), 1);
+    let output = manager.call("h", "say", json!({"a": 1})).await.unwrap();
+    assert_eq!(output.text, r#"{"a":1}"#);
+    let kinds: Vec<NoticeKind> = manager.notices().into_iter().map(|it| it.kind).collect();
+    let given_up = kinds.iter().filter(|kind| **kind == NoticeKind::GivenUp);
+    assert_eq!(given_up.count(), 1, "{kinds:?}");
+    assert_eq!(kinds.last(), Some(&NoticeKind::Restarted), "{kinds:?}");
     manager.shutdown().await;
     runtime.shutdown_background();
 }

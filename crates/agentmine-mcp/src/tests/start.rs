@@ -278,6 +278,24 @@ async fn garbage_between_messages_is_dropped() {
 }
 
 #[tokio::test]
+async fn server_that_logs_to_stdout_works_as_long_as_it_answers() {
+    let (ours, mut server) = faulty();
+    tokio::spawn(async move {
+        server.handshake().await;
+        for _ in 0..3 {
+            let call = server.request("tools/call").await;
+            server.raw(&b"INFO working\n".repeat(600)).await;
+            server.answer(&call, json!({"content": []})).await;
+        }
+        server.stay().await;
+    });
+    let client = Client::connect("s", ours, &older()).await.unwrap();
+    for _ in 0..3 {
+        assert!(!client.say("t", json!({})).await.unwrap().is_error);
+    }
+}
+
+#[tokio::test]
 async fn endless_garbage_ends_the_connection() {
     let (ours, mut server) = faulty();
     tokio::spawn(async move { while server.out.write_all(b"y\n").await.is_ok() {} });

@@ -5,6 +5,7 @@
 //! recovery is off: it reopens a lost connection, but not a channel that the broker closed (consumer
 //! timeout, a failed precondition).
 
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueBindOptions,
     QueueDeclareOptions,
 };
-use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
+use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::types::FieldTable;
 use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ErrorKind};
@@ -111,7 +112,10 @@ impl ManagedConnection {
     /// `host:port`, without credentials.
     fn address(&self) -> String {
         let authority = self.uri().authority;
-        format!("{}:{}", authority.host, authority.port)
+        match authority.host.contains(':') {
+            true => format!("[{}]:{}", authority.host, authority.port),
+            false => format!("{}:{}", authority.host, authority.port),
+        }
     }
 
     /// The open connection; a new one if the former was lost.
@@ -237,10 +241,26 @@ fn parse(url: &Secret) -> Result<AMQPUri, QueueError> {
     let mut uri = AMQPUri::from_str(url.expose()).map_err(|_| {
         QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
     })?;
+    // The parser takes a slash at the end for a virtual host without a name, which no broker has; users mean the default one.
+    if uri.vhost.is_empty() {
+        uri.vhost = "/".into();
+    }
+    // It takes an address of IPv6 for no host, which is localhost.
+    if let Some(address) = ipv6_host(url.expose()) {
+        uri.authority.host = address.to_string();
+    }
     uri.query.heartbeat.get_or_insert(10);
     uri.query.frame_max.get_or_insert(FRAME);
     uri.query.connection_timeout.get_or_insert(4000);
     Ok(uri)
+}
+
+/// The host of a URL, if it is an address of IPv6.
+fn ipv6_host(url: &str) -> Option<Ipv6Addr> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit('@').next()?.strip_prefix('[')?;
+    host.split(']').next()?.parse().ok()
 }
 
 /// A connection and its channels. They are replaced together.
@@ -384,28 +404,93 @@ fn retire(open: Option<Arc<OpenConnection>>) {
 
 /// The error in words, with a hint where there is one.
 fn explain(error: &lapin::Error) -> String {
-    if let ErrorKind::ProtocolError(refusal) = error.kind()
-        && matches!(
-            refusal.kind(),
-            AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED)
-        )
-    {
-        return format!(
-            "a queue or exchange exists on the broker with other settings: {}. hint: delete it, or \
-             change queue.prefix",
-            refusal.get_message()
+    let explained = match error.kind() {
+        ErrorKind::ProtocolError(refusal) => explain_refusal(refusal),
+        _ => None,
+    };
+    explained.unwrap_or_else(|| error.to_string())
+}
+
+/// What a broker refused. It uses one code for a login and for a right that the user lacks.
+fn explain_refusal(refusal: &AMQPError) -> Option<String> {
+    let message = refusal.get_message().as_str();
+    match refusal.kind() {
+        AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) => Some(format!(
+            "a queue or exchange exists on the broker with other settings: {message}. hint: delete it, or \
+             change queue.prefix"
+        )),
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
+            if message.contains("Login was refused") =>
+        {
+            Some(format!(
+                "it refused the user or the password: {message}. hint: correct queue.url"
+            ))
+        }
+        AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => Some(format!(
+            "the user lacks a permission: {message}. hint: let it configure, write and read what begins with \
+             queue.prefix or with amq.gen, and amq.default (rabbitmqctl set_permissions)"
+        )),
+        AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Some(format!(
+            "{message}. hint: correct the virtual host, which is the path of queue.url, or create it and let the user \
+             use it (rabbitmqctl add_vhost, set_permissions)"
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_means_the_host_and_the_virtual_host_that_a_person_means() {
+        let place = |url: &str| {
+            let uri = parse(&Secret::new(url)).unwrap();
+            (uri.authority.host, uri.authority.port, uri.vhost)
+        };
+        let expected = |host: &str, port, vhost: &str| (host.to_owned(), port, vhost.to_owned());
+        for (url, is) in [
+            ("amqp://mq", expected("mq", 5672, "/")),
+            ("amqp://u:p@mq:5673/", expected("mq", 5673, "/")),
+            ("amqps://u:p@mq/fleet", expected("mq", 5671, "fleet")),
+            (
+                "amqp://u:p%5B@[fd00::7]:5673/%2f",
+                expected("fd00::7", 5673, "/"),
+            ),
+            (
+                "amqps://[fd00::7]?heartbeat=5",
+                expected("fd00::7", 5671, "/"),
+            ),
+        ] {
+            assert_eq!(place(url), is, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_the_user_lacks() {
+        let refusal = |kind, message: &str| {
+            let error = AMQPError::new(kind, message.into());
+            explain_refusal(&error).unwrap()
+        };
+        let access = || AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED);
+        let login = refusal(
+            access(),
+            "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.",
+        );
+        assert!(login.contains("the user or the password"), "{login}");
+        let right = refusal(
+            access(),
+            "ACCESS_REFUSED - configure access to queue 'agentmine.dead' in vhost '/' refused for user 'u'",
+        );
+        assert!(right.contains("lacks a permission"), "{right}");
+        assert!(!right.contains("password"), "{right}");
+        let missing = refusal(
+            AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED),
+            "NOT_ALLOWED - vhost fleet not found",
+        );
+        assert!(
+            missing.contains("hint: correct the virtual host"),
+            "{missing}"
         );
     }
-    if let ErrorKind::ProtocolError(refusal) = error.kind()
-        && matches!(
-            refusal.kind(),
-            AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED)
-        )
-    {
-        return format!(
-            "it refused the user or the password: {}. hint: correct queue.url",
-            refusal.get_message()
-        );
-    }
-    error.to_string()
 }

@@ -38,6 +38,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     if faults.is_empty() {
         Ok(config)
     } else {
+        sources.explain(&mut faults);
         Err(ConfigErrors::new(faults))
     }
 }

@@ -24,8 +24,12 @@ pub struct Mcp {
     pub repository_servers: bool,
     /// What happens to a tool whose description changes during the session.
     pub changed_descriptions: ChangedDescriptions,
-    /// How often a server is restarted after crashes before it stays stopped.
+    /// How often a server is restarted after crashes before it stays stopped. One with a `url` is also tried again
+    /// later, unless this is 0.
     pub max_restarts: u32,
+    /// Timeout in seconds of a server's start: process, connection and first lists. The first start of `npx`, `uvx` or
+    /// `docker run` also downloads the server. A session begins only when each server is ready or has failed.
+    pub start_timeout_seconds: u64,
     /// Bytes of one result of a server, or of the text editor, that the model gets. A longer one is cut
     /// between lines, with a note of what is omitted.
     pub max_output_size: usize,
@@ -47,6 +51,7 @@ impl Default for Mcp {
             repository_servers: true,
             changed_descriptions: ChangedDescriptions::Refuse,
             max_restarts: 3,
+            start_timeout_seconds: 30,
             max_output_size: 49_152,
             total_timeout_seconds: 600,
             allowed_tools: vec!["*".into()],

@@ -204,7 +204,8 @@ impl Sources {
                 |(_, flag, _): &(String, String, Json)| *flag == format!("{section}.{key}");
             if let (true, Some(text)) = (wanted && !self.flags.iter().any(by_flag), self.env(name))
             {
-                let value = Value::Text(text.to_owned());
+                // A line break at the end came with `echo` or from a file, and is in no token.
+                let value = Value::Text(text.trim().to_owned());
                 let place = ConfigPlace::Env(name);
                 tree.set(&format!("{section}.{key}"), Node { place, value });
             }
@@ -251,6 +252,22 @@ impl Sources {
                 let places = self.usual_places(*working_folder);
                 places.into_iter().find(|path| path.is_file())
             }
+        }
+    }
+
+    /// Says of a file that was only found in the working folder, and has a section that is not known, that it may be another
+    /// program's.
+    pub(super) fn explain(&self, faults: &mut [SettingFault]) {
+        let is_found = matches!(self.file, File::Search(_))
+            && self.used_file().is_some_and(|file| file.is_relative());
+        let is_section = |fault: &&mut SettingFault| {
+            fault.line().is_some() && fault.key.is_empty() && fault.seen.starts_with("unknown key")
+        };
+        let section = faults.iter_mut().filter(is_section).next_back();
+        if let Some(section) = section.filter(|_| is_found) {
+            section.hint.get_or_insert_with(|| {
+                "if this file, found in the current folder, is another program's, name AgentMine's with --config".into()
+            });
         }
     }
 

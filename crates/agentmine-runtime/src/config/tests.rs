@@ -373,6 +373,26 @@ fn a_token_in_the_environment_does_not_ask_for_a_tracker() {
 }
 
 #[test]
+fn a_line_break_at_the_end_of_a_variable_is_no_part_of_a_secret() {
+    let text = "trackers:
+  github: {repositories: [acme/app], webhook_secret: old}
+  more: {gitlab: {intern: {api_url: 'https://b.example/api/v4/', token: '${INTERN}', groups: [acme]}}}
+";
+    let env = [
+        ("GITHUB_PERSONAL_ACCESS_TOKEN", "canary-of-github\n"),
+        ("GITHUB_WEBHOOK_SECRET", "canary-of-webhooks\r\n"),
+        ("INTERN", "canary-of-intern\n"),
+    ];
+    let trackers = load(&yaml(text).with_env(env)).unwrap().trackers;
+    let github = trackers.github.unwrap();
+    assert_eq!(github.token.unwrap().expose(), "canary-of-github");
+    let webhooks = github.webhook_secret.unwrap();
+    assert_eq!(webhooks.expose(), "canary-of-webhooks");
+    let intern = trackers.more.gitlab["intern"].token.as_ref().unwrap();
+    assert_eq!(intern.expose(), "canary-of-intern");
+}
+
+#[test]
 fn the_secrets_of_named_trackers_come_from_variables_or_their_files_and_are_redacted() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
@@ -720,6 +740,18 @@ fn a_tool_pattern_without_its_server_is_a_fault() {
             "mcp.max_output_size"
         ]
     );
+}
+
+#[test]
+fn the_start_of_an_mcp_server_has_a_limit_that_can_be_set() {
+    let limit = |text: &str| {
+        let loaded = load(&Sources::from_text("config.yaml", text));
+        loaded.ok().map(|config| config.mcp.start_timeout_seconds)
+    };
+    assert_eq!(limit(""), Some(30));
+    assert_eq!(limit("mcp: {start_timeout_seconds: 600}"), Some(600));
+    assert_eq!(limit("mcp: {start_timeout_seconds: 601}"), None);
+    assert_eq!(limit("mcp: {start_timeout_seconds: 0}"), None);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(super) fn expand<'a>(
     value_of: impl Fn(&str) -> Option<&'a str>,
     faults: &mut Vec<SettingFault>,
 ) {
-    let of_env = |name: &str| value_of(name).map(str::to_owned);
+    let of_env = |name: &str| value_of(name).map(|value| value.trim().to_owned());
     if let Some(Value::List(items)) = below(tree, REGISTRIES).map(|node| &mut node.value) {
         for (at, item) in items.iter_mut().enumerate() {
             for key in OF_REGISTRIES {

@@ -175,6 +175,49 @@ async fn a_restart_of_the_server_between_two_operations_is_not_noticed() {
     .await;
 }
 
+/// An administrator may limit how long a session is idle.
+#[tokio::test]
+async fn the_end_of_an_idle_session_is_not_noticed() {
+    on(Database::postgres(), async |world: World| {
+        let database = &world.database;
+        let limit = r#"ALTER DATABASE "NAME" SET idle_session_timeout = '100ms'"#;
+        database.on_server(limit).await;
+        let store = connect(&database.config()).await.unwrap();
+        let lease = world.leased(1).await;
+        store.append_step(&lease, &note("x")).await.unwrap();
+        // Too short a time for a test of the connection before its next use.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        store.append_step(&lease, &note("y")).await.unwrap();
+        store.close().await;
+        database
+            .on_server("ALTER DATABASE \"NAME\" RESET ALL")
+            .await;
+    })
+    .await;
+}
+
+/// An administrator may set another level of isolation, at which who waited for a lock would not see what its holder wrote.
+#[tokio::test]
+async fn the_isolation_that_the_server_prefers_changes_nothing() {
+    on(Database::postgres(), async |world: World| {
+        let database = &world.database;
+        let isolation =
+            r#"ALTER DATABASE "NAME" SET default_transaction_isolation = 'serializable'"#;
+        database.on_server(isolation).await;
+        let store = connect(&database.config()).await.unwrap();
+        let new: Vec<NewTask> = (1..=32).map(|number| issue(number, "e1")).collect();
+        let enqueued = new.iter().map(|new| store.enqueue(new));
+        for enqueued in futures::future::join_all(enqueued).await {
+            assert!(matches!(enqueued, Ok(Enqueued::Created(_))), "{enqueued:?}");
+        }
+        store.close().await;
+        database
+            .on_server("ALTER DATABASE \"NAME\" RESET ALL")
+            .await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_unavailable() {
     let folder = tempfile::tempdir().unwrap();

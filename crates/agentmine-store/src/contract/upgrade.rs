@@ -449,6 +449,46 @@ async fn a_process_that_waits_for_the_migration_starts_without_the_right_to_chan
     database.remove().await;
 }
 
+/// With `store.migrations: run`, which is the default.
+#[tokio::test]
+async fn a_user_who_may_create_no_table_starts_once_the_schema_is_complete() {
+    let database = Database::postgres();
+    database.on_server(r#"CREATE DATABASE "NAME""#).await;
+    database.on_server(r#"CREATE ROLE "NAME" LOGIN"#).await;
+    let Database::Postgres { name, .. } = &database else {
+        panic!("not on Postgres");
+    };
+    let as_owner = async |sql: String| {
+        let mut owner = PgConnection::connect(&database.url()).await.unwrap();
+        let sql = AssertSqlSafe(sql);
+        sqlx::raw_sql(sql).execute(&mut owner).await.unwrap();
+        owner.close().await.unwrap();
+    };
+    as_owner(format!(
+        r#"REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+           ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO "{name}";
+           ALTER DEFAULT PRIVILEGES GRANT USAGE ON SEQUENCES TO "{name}""#
+    ))
+    .await;
+    let url = database.url();
+    let (_, host) = url.split_once('@').unwrap();
+    let config = StoreConfig {
+        url: Secret::new(format!("postgres://{name}@{host}")),
+        ..StoreConfig::default()
+    };
+    let Err(StoreError::Fault(error)) = connect(&config).await.map(|_| ()) else {
+        panic!("it started");
+    };
+    assert!(error.contains("hint: run `producer migrate`"), "{error}");
+    crate::migrate(&database.config()).await.unwrap();
+    let store = connect(&config).await.unwrap();
+    store.healthy().await.unwrap();
+    store.close().await;
+    as_owner(format!("DROP OWNED BY \"{name}\"")).await;
+    database.on_server(r#"DROP ROLE "NAME""#).await;
+    database.remove().await;
+}
+
 #[tokio::test]
 #[ignore = "records the statements of this version: see migrations/README.md"]
 async fn record_statements() {

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use agentmine_domain::{Priority, Urgency, WakeUp};
 use agentmine_runtime::failpoint::{Guard, around};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{AssertSqlSafe, Database, FromRow, Pool, SqlSafeStr as _, SqlStr, Transaction};
+use sqlx::{AssertSqlSafe, Database, FromRow, Pool, SqlSafeStr as _, SqlStr};
+use tokio::time::timeout;
 
 use super::arg::Arg;
 use super::effect_words::EFFECTS;
@@ -49,6 +51,12 @@ pub(crate) trait Dialect: Database {
     const APPEND_STEP: &'static str;
     /// The same, and in the row of session $8 its model $9 and its usage $10 to $15. Without it, that is a statement of its own.
     const APPEND_STEP_WITH_USAGE: Option<&'static str> = None;
+
+    /// Begins or ends a transaction.
+    fn control(
+        connection: &mut Self::Connection,
+        sql: &'static str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
 
     /// Executes a statement; returns the number of rows it changed.
     fn execute(
@@ -121,9 +129,17 @@ impl Relayed {
     }
 }
 
-/// `execute` and `fetch` of a dialect. The text is the same for both; sqlx's traits allow no generic form.
+/// `control`, `execute` and `fetch` of a dialect. The text is the same for both; sqlx's traits allow no generic form.
 macro_rules! statements {
     ($uuid:expr) => {
+        async fn control(
+            connection: &mut Self::Connection,
+            sql: &'static str,
+        ) -> Result<(), Failure> {
+            sqlx::Executor::execute(connection, sql).await?;
+            Ok(())
+        }
+
         async fn execute(
             connection: &mut Self::Connection,
             sql: sqlx::SqlStr,
@@ -161,26 +177,63 @@ where
     const COLUMNS: &'static str = "";
 }
 
+/// How long a connection may take to roll back, and to show that it can be used again.
+const RETURN_LIMIT: Duration = Duration::from_secs(5);
+
 /// A connection, in a transaction or not. Outside a transaction each statement commits by itself.
-pub(crate) enum Db<D: Dialect> {
-    Connection(PoolConnection<D>),
-    /// Rolls back unless committed. On SQLite it holds the write lock.
-    Transaction(Transaction<'static, D>),
+///
+/// A transaction that is not committed is rolled back; on SQLite it holds the write lock until then.
+///
+/// The connection goes back to its pool within [`RETURN_LIMIT`], or is closed. The pool alone would wait for it as long as TCP
+/// repeats what was sent to a server whose host is gone, a quarter of an hour, and its place would be taken until then.
+pub(crate) struct Db<D: Dialect> {
+    /// Until it is given back.
+    connection: Option<PoolConnection<D>>,
+    scope: Scope,
+}
+
+/// What a statement is part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    Statement,
+    Transaction,
 }
 
 impl<D: Dialect> Db<D> {
+    /// Outside a transaction.
+    pub(super) fn of(connection: PoolConnection<D>) -> Self {
+        Self {
+            connection: Some(connection),
+            scope: Scope::Statement,
+        }
+    }
+
     pub(super) async fn connection(pool: &Pool<D>) -> Result<Self, Failure> {
-        Ok(Self::Connection(pool.acquire().await?))
+        Ok(Self::of(pool.acquire().await?))
     }
 
     pub(super) async fn transaction(pool: &Pool<D>) -> Result<Self, Failure> {
-        Ok(Self::Transaction(pool.begin_with(D::BEGIN).await?))
+        let mut db = Self::connection(pool).await?;
+        // Before it is known whether it has begun.
+        db.scope = Scope::Transaction;
+        D::control(db.raw()?, D::BEGIN).await?;
+        Ok(db)
     }
 
-    pub(super) async fn commit(self) -> Result<(), Failure> {
-        match self {
-            Self::Connection(_) => Ok(()),
-            Self::Transaction(tx) => around("store.commit", async { Ok(tx.commit().await?) }).await,
+    pub(super) async fn commit(mut self) -> Result<(), Failure> {
+        if self.scope == Scope::Transaction {
+            let committing = async { D::control(self.raw()?, "COMMIT").await };
+            around("store.commit", committing).await?;
+            self.scope = Scope::Statement;
+        }
+        Ok(())
+    }
+
+    /// The connection alone, if it is in no transaction. Only once its last statement has ended.
+    pub(super) fn into_connection(mut self) -> Option<PoolConnection<D>> {
+        match self.scope {
+            Scope::Statement => self.connection.take(),
+            Scope::Transaction => None,
         }
     }
 
@@ -193,7 +246,7 @@ impl<D: Dialect> Db<D> {
         let sql = render::<D>(template, "");
         #[cfg(test)]
         let text = sql.as_str().to_owned();
-        let changed = D::execute(self.raw(), sql, args).await?;
+        let changed = D::execute(self.raw()?, sql, args).await?;
         #[cfg(test)]
         super::trace::note("execute", &text, args, changed);
         Ok(changed)
@@ -207,7 +260,7 @@ impl<D: Dialect> Db<D> {
         let sql = render::<D>(template, R::COLUMNS);
         #[cfg(test)]
         let text = sql.as_str().to_owned();
-        let rows = D::fetch(self.raw(), sql, args).await?;
+        let rows = D::fetch(self.raw()?, sql, args).await?;
         #[cfg(test)]
         super::trace::note("fetch", &text, args, rows.len() as u64);
         Ok(rows)
@@ -237,12 +290,37 @@ impl<D: Dialect> Db<D> {
             .map(|(value,)| value))
     }
 
-    fn raw(&mut self) -> &mut D::Connection {
-        match self {
-            Self::Connection(connection) => connection,
-            Self::Transaction(tx) => tx,
+    fn raw(&mut self) -> Result<&mut D::Connection, Failure> {
+        let given_back = || Failure::Fault("a connection is used after it was given back".into());
+        self.connection.as_deref_mut().ok_or_else(given_back)
+    }
+}
+
+impl<D: Dialect> Drop for Db<D> {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(give_back(connection, self.scope))),
+            // The process ends. The pool would give it back in a task, too.
+            Err(_) => drop(connection.leak()),
         }
     }
+}
+
+/// Gives a connection back to its pool, or closes it.
+async fn give_back<D: Dialect>(mut connection: PoolConnection<D>, scope: Scope) {
+    if scope == Scope::Transaction {
+        // What has not begun, or is over after an error, is no transaction; the refusal is of no interest then.
+        let rolling_back = D::control(&mut connection, "ROLLBACK");
+        if timeout(RETURN_LIMIT, rolling_back).await.is_err() {
+            connection.close_on_drop();
+            return;
+        }
+    }
+    // If this is given up, the connection is closed at once.
+    let _ = timeout(RETURN_LIMIT, connection.return_to_pool()).await;
 }
 
 /// Statements with their words filled in, by database, template and columns. All three are constants of the program, so it does not
@@ -359,5 +437,45 @@ fn held() -> &'static str {
     match Guard::Fence.is_off() {
         false => "id = $1 AND epoch = $2 AND nonce = $3 AND {state} = 'leased'",
         true => "id = $1 AND epoch >= $2 AND (nonce = $3 OR true)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Postgres;
+    use sqlx::postgres::PgPoolOptions;
+
+    use super::*;
+    use crate::sql::fake_postgres;
+
+    /// A server that lets everybody in and answers nothing, as after the loss of its host.
+    async fn pool_of_one() -> Pool<Postgres> {
+        PgPoolOptions::new()
+            .max_connections(1)
+            .acquire_timeout(3 * RETURN_LIMIT)
+            .connect_lazy(&fake_postgres::server(|_, _| Vec::new()).await)
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_silent_server_leaves_its_place_to_the_next() {
+        const MOMENT: Duration = Duration::from_millis(100);
+        let statement = async {
+            let pool = pool_of_one().await;
+            let mut db = Db::connection(&pool).await.unwrap();
+            let waiting = timeout(MOMENT, db.execute("SELECT 1", &[])).await;
+            assert!(waiting.is_err(), "{waiting:?}");
+            drop(db);
+            Db::connection(&pool).await.map(drop)
+        };
+        let transaction = async {
+            let pool = pool_of_one().await;
+            let waiting = timeout(MOMENT, Db::transaction(&pool)).await;
+            assert!(waiting.is_err(), "it has begun");
+            Db::connection(&pool).await.map(drop)
+        };
+        let (statement, transaction) = tokio::join!(statement, transaction);
+        statement.unwrap();
+        transaction.unwrap();
     }
 }

@@ -14,7 +14,7 @@ use crate::StoreError;
 const READ_ONLY: &str = "25006";
 
 /// The SQLSTATE of a statement that the user may not execute.
-const NOT_ALLOWED: &str = "42501";
+pub(super) const NOT_ALLOWED: &str = "42501";
 
 /// Why one attempt failed.
 #[derive(Debug)]
@@ -50,6 +50,12 @@ impl From<sqlx::migrate::MigrateError> for Failure {
                 Self::Fault(format!(
                     "migration {version} is not allowed to this user: {error}. hint: start this version \
                      once with a user who owns the tables, before the others"
+                ))
+            }
+            MigrateError::Execute(error) if code(&error).as_deref() == Some(NOT_ALLOWED) => {
+                Self::Fault(format!(
+                    "bringing the schema up to date is not allowed to this user: {error}. hint: run `producer migrate` \
+                     of this version with a user who owns the tables, and set `store.migrations: wait`"
                 ))
             }
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -104,7 +110,9 @@ impl Failure {
         match self {
             Self::Database(sqlx::Error::Io(_)) => true,
             Self::Database(error) => code(error).is_some_and(|code| {
-                matches!(code.as_str(), "57P01" | "57P02") || code.starts_with("08")
+                matches!(code.as_str(), "57P01" | "57P02")
+                    || code.starts_with("08")
+                    || is_idle_limit(&code)
             }),
             Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
         }
@@ -115,8 +123,8 @@ impl Failure {
             Self::Fenced(_) | Self::Expired(_) | Self::Fault(_) => Presence::There,
             Self::TimedOut | Self::Database(sqlx::Error::PoolTimedOut) => Presence::Silent,
             Self::Database(error) => match code(error) {
-                // The statement's own time limit, or somebody who cancelled it.
-                Some(code) if code == "57014" => Presence::There,
+                // The statement's own time limit, or somebody who cancelled it; or this process was stalled.
+                Some(code) if code == "57014" || is_idle_limit(&code) => Presence::There,
                 // SQLite has one lock: a process that waits for it in vain cannot extend a lease.
                 Some(code) if sqlite_primary(&code).is_none() && is_contention(&code) => {
                     Presence::There
@@ -206,14 +214,21 @@ fn is_contention(code: &str) -> bool {
     matches!(code, "40001" | "40P01" | "55P03") || matches!(sqlite_primary(code), Some(5 | 6))
 }
 
+/// Postgres closed the connection: a transaction was idle for too long, or took too long, or the session was idle for too
+/// long. An administrator may set these limits.
+fn is_idle_limit(code: &str) -> bool {
+    matches!(code, "25P03" | "25P04" | "57P05")
+}
+
 /// Postgres: a broken connection (08), out of resources (53), starting, stopping or past a statement's time
-/// limit (57), a read-only server after a failover (25006). SQLite: a file that cannot be read, written or
-/// opened, a read-only or full disk.
+/// limit (57), a read-only server after a failover (25006), a session that it ended (25P03). SQLite: a file that cannot be
+/// read, written or opened, a read-only or full disk.
 fn is_away(code: &str) -> bool {
     match sqlite_primary(code) {
         Some(primary) => matches!(primary, 8 | 10 | 13 | 14),
         None => {
             code == READ_ONLY
+                || is_idle_limit(code)
                 || ["08", "53", "57"]
                     .iter()
                     .any(|class| code.starts_with(class))
@@ -257,7 +272,9 @@ mod tests {
         for code in ["23505", "42P01", "1555", "2067", "787"] {
             assert!(!is_contention(code) && !is_away(code), "{code}");
         }
-        for code in ["57P01", "08006", "53300", "25006", "8", "13", "14", "1546"] {
+        for code in [
+            "57P01", "08006", "53300", "25006", "25P03", "8", "13", "14", "1546",
+        ] {
             assert!(is_away(code), "{code}");
         }
         assert!(!is_away("5"));

@@ -20,6 +20,8 @@ mod effects;
 mod enqueue;
 mod external;
 mod failure;
+#[cfg(test)]
+mod fake_postgres;
 mod figures;
 mod held;
 mod intents;

@@ -75,7 +75,7 @@ impl<D: Dialect> SqlStore<D> {
         let begun = Instant::now();
         if let Some(connection) = self.kept.as_ref().and_then(Kept::take) {
             self.note_wait(begun);
-            return Ok(Db::Connection(connection));
+            return Ok(Db::of(connection));
         }
         (self.renew)(&self.pool);
         let connection = Db::connection(&self.pool).await;
@@ -85,7 +85,9 @@ impl<D: Dialect> SqlStore<D> {
 
     /// Keeps a connection for the next statement, once its own have ended well.
     pub(super) fn keep(&self, connection: Db<D>) {
-        if let (Some(kept), Db::Connection(connection)) = (&self.kept, connection) {
+        if let Some(kept) = &self.kept
+            && let Some(connection) = connection.into_connection()
+        {
             kept.put(connection);
         }
     }

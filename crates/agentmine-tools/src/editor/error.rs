@@ -45,6 +45,12 @@ pub enum EditError {
         /// As given.
         path: String,
     },
+    /// An edit of a file in UTF-16, into which it would write UTF-8.
+    #[error(
+        "{0} is UTF-16, which can be viewed but not edited: if you can run commands, change it with a script, or \
+         convert it with iconv if its readers accept UTF-8"
+    )]
+    Utf16(String),
     /// `str_replace` found no place, or several.
     #[error("{0}")]
     NoUniqueMatch(String),

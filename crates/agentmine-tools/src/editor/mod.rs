@@ -1,9 +1,9 @@
 //! The text editor: five commands over the files of one workspace.
 //!
 //! Guaranteed: no path leads out of the workspace, not even through links; text is replaced literally; an edit
-//! preserves all bytes that it does not replace, whether UTF-8 or not; line endings are preserved; no reader
-//! sees a half-written file, and files keep their mode; the last edits can be undone, including the creation of
-//! files, as long as nothing else has changed the file.
+//! preserves all bytes that it does not replace, whether UTF-8 or not, and is refused in UTF-16; line endings are
+//! preserved; no reader sees a half-written file, and files keep their mode; the last edits can be undone, including
+//! the creation of files, as long as nothing else has changed the file.
 //!
 //! Accepted: if a program writes a file after the editor has read it and before the editor has renamed the new
 //! one, that write is lost; a hard link to an edited file keeps the old content; if the editor is killed during
@@ -182,8 +182,7 @@ impl Editor {
     }
 
     fn replace(&mut self, path: &str, old: &str, new: &str) -> Result<ToolReply, EditError> {
-        let (key, file) = self.file(path)?;
-        let current = file.read(path)?;
+        let (key, file, current) = self.editable(path)?;
         let edit = text::replace_once(&current.bytes, old.as_bytes(), new.as_bytes())
             .map_err(|miss| EditError::NoUniqueMatch(miss.explain(path, &current.bytes, old)))?;
         let message = format!(
@@ -194,8 +193,7 @@ impl Editor {
     }
 
     fn insert(&mut self, path: &str, line: usize, text: &str) -> Result<ToolReply, EditError> {
-        let (key, file) = self.file(path)?;
-        let current = file.read(path)?;
+        let (key, file, current) = self.editable(path)?;
         let lines = text::line_count(&current.bytes);
         let edit = text::insert_after(&current.bytes, line, text.as_bytes()).ok_or_else(|| {
             EditError::Arguments(format!(
@@ -251,11 +249,16 @@ impl Editor {
         Ok(reply)
     }
 
-    fn file(&self, path: &str) -> Result<(PathBuf, FileAt), EditError> {
+    fn editable(&self, path: &str) -> Result<(PathBuf, FileAt, workspace::Content), EditError> {
         let found = self.workspace.resolve(path)?;
-        match found.what {
-            What::File(file) => Ok((found.key, file)),
-            other => Err(unusable(path, other)),
+        let file = match found.what {
+            What::File(file) => file,
+            other => return Err(unusable(path, other)),
+        };
+        let current = file.read(path)?;
+        match text::from_utf16(&current.bytes) {
+            Some(_) => Err(EditError::Utf16(path.to_owned())),
+            None => Ok((found.key, file, current)),
         }
     }
 
@@ -304,6 +307,8 @@ fn view_file(
     range: Option<Range>,
     room: usize,
 ) -> Result<ToolReply, EditError> {
+    let utf16 = text::from_utf16(bytes);
+    let bytes = utf16.as_deref().unwrap_or(bytes);
     let lines = text::line_count(bytes);
     let (first, last) = match range {
         None => (1, lines),
@@ -335,7 +340,9 @@ fn view_file(
         view.text.push_str(&format!("[... {note} ...]\n"));
         message.push_str(&format!("; {note}"));
     }
-    if std::str::from_utf8(bytes).is_err() {
+    if utf16.is_some() {
+        message.push_str("; it is UTF-16, and cannot be edited with this tool");
+    } else if std::str::from_utf8(bytes).is_err() {
         message.push_str(
             "; it is not valid UTF-8: invalid bytes are shown as \u{fffd}, and edits preserve them",
         );

@@ -418,6 +418,47 @@ fn other_bytes_are_kept() {
 }
 
 #[test]
+fn utf16_is_shown_as_text_and_not_edited() {
+    let mut f = fixture();
+    let little: Vec<u8> = "\u{feff}one\r\ntwo\r\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let big: Vec<u8> = "\u{feff}one\r\ntwo\r\n"
+        .encode_utf16()
+        .flat_map(u16::to_be_bytes)
+        .collect();
+    for (name, before) in [("little.rc", little), ("big.rc", big)] {
+        f.put(name, &before);
+        let shown = f.view(name).unwrap();
+        assert_eq!(shown.content.unwrap(), "     1\tone\n     2\ttwo\n");
+        assert!(shown.message.contains("UTF-16"), "{}", shown.message);
+        for edit in [f.insert(name, 1, "x"), f.replace(name, "t", "three")] {
+            let error = edit.unwrap_err().to_string();
+            assert!(error.contains("UTF-16"), "{error}");
+        }
+        assert_eq!(f.bytes(name), before);
+    }
+}
+
+#[test]
+fn byte_order_mark_stays_first() {
+    let mut f = fixture();
+    f.put("a.cs", b"\xEF\xBB\xBFusing System;\r\n");
+    f.insert("a.cs", 0, "// first").unwrap();
+    assert_eq!(
+        f.bytes("a.cs"),
+        b"\xEF\xBB\xBF// first\r\nusing System;\r\n"
+    );
+    f.replace("a.cs", "// first\nusing System;", "using X;")
+        .unwrap();
+    assert_eq!(f.bytes("a.cs"), b"\xEF\xBB\xBFusing X;\r\n");
+    f.undo("a.cs").unwrap();
+    f.undo("a.cs").unwrap();
+    assert_eq!(f.bytes("a.cs"), b"\xEF\xBB\xBFusing System;\r\n");
+}
+
+#[test]
 fn crlf_is_kept() {
     let mut f = fixture();
     f.put("dos", "one\r\ntwo\r\nthree\r\n");

@@ -1,7 +1,8 @@
 //! Pure functions over a file's bytes: find, replace, insert, number.
 //!
 //! In a file with CRLF line endings, `\n` and `\r\n` in the model's text both mean "end of line", and new text
-//! gets the line ending in use at that place. In any other file every byte is literal.
+//! gets the line ending in use at that place. In any other file every byte is literal. A byte order mark stays the
+//! beginning of its file.
 
 use memchr::{memchr_iter, memmem};
 
@@ -9,6 +10,8 @@ use memchr::{memchr_iter, memmem};
 const REPORTED_PLACES: usize = 10;
 /// How many bytes of one line are shown.
 const MAX_SHOWN_LINE: usize = 4_000;
+/// The byte order mark of UTF-8.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// A file's new content, and where the change is in it.
 #[derive(Debug, PartialEq, Eq)]
@@ -58,6 +61,7 @@ pub(super) fn replace_once(content: &[u8], old: &[u8], new: &[u8]) -> Result<Edi
 /// lines: a missing line ending is added, except at the end of a file that has none.
 pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<Edit> {
     let at = match line {
+        0 if content.starts_with(BOM) => BOM.len(),
         0 => 0,
         _ => match memchr_iter(b'\n', content).nth(line - 1) {
             Some(newline) => newline + 1,
@@ -71,7 +75,7 @@ pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<E
     } else {
         (text.to_vec(), Ending::Lf)
     };
-    let after_unterminated = at > 0 && content.get(at - 1) != Some(&b'\n');
+    let after_unterminated = line > 0 && at > 0 && content.get(at - 1) != Some(&b'\n');
     if after_unterminated {
         text.splice(0..0, ending.bytes().iter().copied());
     } else if text.last() != Some(&b'\n') {
@@ -84,6 +88,24 @@ pub(super) fn insert_after(content: &[u8], line: usize, text: &[u8]) -> Option<E
         edit.lines = line_count(text.get(ending.bytes().len()..).unwrap_or_default()).max(1);
     }
     Some(edit)
+}
+
+/// The text of a file in UTF-16 with a byte order mark, as UTF-8; `None` if it is anything else.
+pub(super) fn from_utf16(content: &[u8]) -> Option<Vec<u8>> {
+    match content {
+        // The mark of UTF-32.
+        [0xff, 0xfe, 0, 0, ..] => None,
+        [0xff, 0xfe, rest @ ..] => decoded(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => decoded(rest, u16::from_be_bytes),
+        _ => None,
+    }
+}
+
+fn decoded(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<Vec<u8>> {
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
+    let text = String::from_utf16(&units).ok().filter(|_| rest.is_empty());
+    text.map(String::into_bytes)
 }
 
 impl Miss {

@@ -2,7 +2,8 @@
 //!
 //! Guaranteed: a call that may be repeated is repeated until the operation's [`Attempts`] are exhausted.
 //! A call that must not happen twice is sent with [`Client::send_once`]: it is repeated only if it
-//! cannot have happened, and otherwise reported as [`Sent::Unknown`], for the caller to look first.
+//! cannot have happened, and otherwise reported as [`Sent::Unknown`], for the caller to look first. A page of a list that
+//! is larger than a reply may be is read in smaller pages.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -139,7 +140,9 @@ impl Client {
         attempts: &Attempts,
     ) -> Result<Sent, TrackerError> {
         let bucket = self.bucket(&call.url);
+        let mut smaller = None;
         loop {
+            let call = smaller.as_ref().unwrap_or(call);
             let holder = self.holder(call, attempts).await?;
             while let Some(until) = self.gates.closed(holder, bucket, Utc::now()) {
                 attempts.wait_until(until).await?;
@@ -150,6 +153,18 @@ impl Client {
                 Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
                 Outcome::NoToken(until) => attempts.wait_until(self.not_at_once(until)).await?,
                 Outcome::Denied(error) => return Err(error),
+                // Anybody may write texts of which a page of a list has too many.
+                Outcome::TooLarge(detail) => match call.with_smaller_page() {
+                    Some(page) => {
+                        let url = page.url.as_str();
+                        tracing::debug!(
+                            url,
+                            "a page of a list is too large; smaller ones are requested"
+                        );
+                        smaller = Some(page);
+                    }
+                    None => return Err(self.transport.unavailable(detail)),
+                },
                 Outcome::Limited(mut limited) => {
                     tracing::warn!(
                         tracker = %self.transport.dialect().tracker,
@@ -227,7 +242,10 @@ impl Client {
         let remaining = match outcome {
             Outcome::Reply(reply) => dialect.limits.remaining(&reply.headers, now),
             Outcome::Limited(limited) => Some((0, limited.until)),
-            Outcome::NoToken(_) | Outcome::Denied(_) | Outcome::Failed(..) => None,
+            Outcome::NoToken(_)
+            | Outcome::Denied(_)
+            | Outcome::TooLarge(_)
+            | Outcome::Failed(..) => None,
         };
         metrics::count(dialect.tracker, outcome);
         if let Some(remaining) = remaining {

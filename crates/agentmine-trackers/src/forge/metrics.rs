@@ -32,7 +32,7 @@ pub(super) fn count(tracker: TrackerKind, outcome: &Outcome) {
     let outcome = match outcome {
         Outcome::Reply(_) => OUTCOMES[0],
         Outcome::Limited(_) => OUTCOMES[1],
-        Outcome::Denied(_) => OUTCOMES[2],
+        Outcome::Denied(_) | Outcome::TooLarge(_) => OUTCOMES[2],
         Outcome::Failed(..) => OUTCOMES[3],
         // Nothing was sent.
         Outcome::NoToken(_) => return,

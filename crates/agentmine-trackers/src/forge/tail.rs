@@ -42,7 +42,9 @@ impl Transport {
                     tracker: self.dialect().tracker,
                     until,
                 },
-                Outcome::Limited(_) | Outcome::Reply(_) => self.unavailable("it returned no token"),
+                Outcome::Limited(_) | Outcome::Reply(_) | Outcome::TooLarge(_) => {
+                    self.unavailable("it returned no token")
+                }
             })?;
             match self.end_with(call.url.clone(), &token, &redactor).await? {
                 Tail::End(end) => return Ok(Some(end)),

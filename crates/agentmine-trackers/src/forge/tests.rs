@@ -253,3 +253,41 @@ async fn a_permit_is_checked_again_before_each_try() {
     );
     assert_eq!(requests(&server).await, 1);
 }
+
+/// Anybody may write comments of which a hundred are too large for one reply.
+#[tokio::test]
+async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
+    let server = MockServer::start().await;
+    let at = "/api/v4/notes";
+    let next = format!(
+        "<{}{at}?page=22&per_page=10&sort=asc>; rel=\"next\"",
+        server.uri()
+    );
+    let large = ResponseTemplate::new(200).set_body_string("x".repeat(2 << 20));
+    let first = ResponseTemplate::new(200).set_body_json(json!([1]));
+    let second = ResponseTemplate::new(200).set_body_json(json!([2]));
+    for (size, page, answer) in [
+        ("100", "3", large.clone()),
+        ("10", "21", first.insert_header("link", next.as_str())),
+        ("10", "22", second),
+    ] {
+        let mock = Mock::given(path(at)).and(query_param("sort", "asc"));
+        let mock = mock.and(query_param("per_page", size));
+        let mock = mock.and(query_param("page", page));
+        mock.respond_with(answer).mount(&server).await;
+    }
+    let client = client(&server, Duration::from_secs(1));
+    let mut url = client.url(["notes"]);
+    url.set_query(Some("page=3&per_page=100&sort=asc"));
+    let found = client.list::<u64>(url, "notes").await;
+    assert_eq!(found.unwrap(), [1, 2]);
+    assert_eq!(server.received_requests().await.unwrap().len(), 3);
+
+    // One entry that is too large by itself.
+    on(&server, "/api/v4/large", None, large).await;
+    let mut url = client.url(["large"]);
+    url.set_query(Some("per_page=100"));
+    let error = client.list::<u64>(url, "large").await.unwrap_err();
+    assert!(error.to_string().contains("larger than"), "{error}");
+    assert_eq!(server.received_requests().await.unwrap().len(), 6);
+}

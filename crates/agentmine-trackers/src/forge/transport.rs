@@ -19,8 +19,10 @@ use url::Url;
 
 use super::attempts::{Fault, RequestLimits};
 use super::authorize::{Authorize, Purpose, Renewal};
+use super::own_address::own_address;
 use super::rate_limit::{Holder, LimitRules, Limited, retry_after};
 use super::reply::Reply;
+use super::smaller_page::smaller_page;
 use crate::error::TrackerError;
 
 const MAX_REDIRECTS: usize = 5;
@@ -45,7 +47,7 @@ pub(crate) struct Dialect {
 }
 
 /// One call of an API.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) url: Url,
@@ -123,6 +125,17 @@ impl<'a> Call<'a> {
         self.body = Some(body);
         self
     }
+
+    /// The same for a smaller page; see [`smaller_page`].
+    pub(super) fn with_smaller_page(&self) -> Option<Self> {
+        let is_read = self.method == Method::GET;
+        let url = smaller_page(&self.url).filter(|_| is_read)?;
+        Some(Self {
+            url,
+            etag: None,
+            ..self.clone()
+        })
+    }
 }
 
 /// Whether the server may have acted on a request that failed.
@@ -140,6 +153,8 @@ pub(crate) enum Outcome {
     NoToken(DateTime<Utc>),
     /// Another try is of no use.
     Denied(TrackerError),
+    /// A reply of which no more than its beginning was read, and why.
+    TooLarge(String),
     /// A failure that may pass.
     Failed(Fault, Acted),
 }
@@ -223,26 +238,12 @@ impl Transport {
         self.unavailable("it redirects without end").into()
     }
 
-    /// An address that the server names, at the origin that the token belongs to. A server behind a proxy names the origin that
-    /// it is configured with; so the same path of its API counts as an address here.
+    /// An address that the server names, at the origin that the token belongs to.
     ///
     /// # Errors
-    /// For any other address that would take the token to another host.
+    /// As [`own_address`].
     pub(crate) fn at_own_origin(&self, url: Url) -> Result<Url, TrackerError> {
-        if url.origin() == self.base.origin() {
-            return Ok(url);
-        }
-        let api = self.base.path();
-        if api.len() > 1 && url.path().starts_with(api) {
-            let mut own = self.base.clone();
-            own.set_path(url.path());
-            own.set_query(url.query());
-            return Ok(own);
-        }
-        let host = url.host_str().unwrap_or("no host");
-        Err(self.unavailable(format!(
-            "it points to another origin ({host}); the token is not sent there"
-        )))
+        own_address(&self.base, url).map_err(|detail| self.unavailable(detail))
     }
 
     pub(crate) fn unavailable(&self, detail: impl Into<String>) -> TrackerError {
@@ -345,7 +346,7 @@ impl Transport {
         while let Some(chunk) = response.chunk().await.map_err(read)? {
             if body.len() + chunk.len() > self.max_body {
                 let detail = format!("its reply is larger than {} bytes", self.max_body);
-                return Err(self.unavailable(detail).into());
+                return Err(Outcome::TooLarge(detail));
             }
             body.extend_from_slice(&chunk);
         }

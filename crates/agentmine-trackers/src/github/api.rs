@@ -52,7 +52,7 @@ pub(super) struct Api {
     pub(super) web_root: String,
     pub(super) credentials: Credentials,
     pub(super) authority: Option<Authority>,
-    former_logins: Vec<String>,
+    pub(super) former_logins: Vec<String>,
     login: OwnAccount<String>,
     repos: Mutex<HashMap<String, (Instant, Repo)>>,
     pub(super) admissions: Known<Admission>,

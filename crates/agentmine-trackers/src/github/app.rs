@@ -46,6 +46,7 @@ pub(crate) struct App {
 
 #[derive(Debug, Default)]
 struct State {
+    /// By the name of its owner, or by the path of a repository whose owner has another name now; in lower case.
     installations: HashMap<String, u64>,
     tokens: HashMap<Scope, Minted>,
     /// The configured installation, once it does not exist any more.
@@ -87,6 +88,14 @@ struct Installation {
     id: u64,
     #[serde(default)]
     permissions: HashMap<String, String>,
+    account: Option<Owner>,
+}
+
+/// Where it is installed.
+#[derive(Deserialize)]
+struct Owner {
+    #[serde(default)]
+    login: String,
 }
 
 #[derive(Deserialize)]
@@ -289,7 +298,10 @@ impl App {
             return Ok(id);
         }
         let key = owner.to_lowercase();
-        if let Some(id) = state.installations.get(&key) {
+        let of_repository = repository.map(|name| format!("{key}/{}", name.to_lowercase()));
+        let of_repository = of_repository.unwrap_or_else(|| key.clone());
+        let known = &state.installations;
+        if let Some(id) = known.get(&of_repository).or_else(|| known.get(&key)) {
             return Ok(*id);
         }
         let segments = match repository {
@@ -308,6 +320,11 @@ impl App {
             },
             error => error,
         })?;
+        // The repository may belong to somebody else now, or its owner may have another name: its old path leads there.
+        let is_of_owner = installation
+            .account
+            .is_none_or(|it| it.login.is_empty() || it.login.eq_ignore_ascii_case(owner));
+        let key = if is_of_owner { key } else { of_repository };
         state.installations.insert(key, installation.id);
         Ok(installation.id)
     }

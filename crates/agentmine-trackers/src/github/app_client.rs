@@ -8,7 +8,7 @@ use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::{GitHubApp, Secret};
 use agentmine_runtime::tls::Authority;
 use chrono::{DateTime, Utc};
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, header};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::Url;
@@ -16,13 +16,15 @@ use url::Url;
 use super::fault::{LIMITS, invalid, unavailable};
 use super::key_file::AppKeyFile;
 use crate::error::TrackerError;
-use crate::forge::{RequestLimits, Section, http_client};
+use crate::forge::{RequestLimits, Section, http_client, own_address};
 
 /// GitHub accepts ten minutes at most, and clocks differ.
 const JWT_LASTS: i64 = 540;
 const CLOCK_SKEW: i64 = 60;
 /// The longest answer to a request for a token.
 const MAX_ANSWER: usize = 1 << 20;
+/// A repository that was renamed is at the address of its id.
+const MAX_REDIRECTS: usize = 3;
 
 /// The App with its key.
 #[derive(Debug)]
@@ -66,26 +68,18 @@ impl AppClient {
         segments: &[&str],
         body: Option<&Value>,
     ) -> Result<T, TrackerError> {
-        self.check_limit()?;
-        let jwt = self.jwt()?;
-        let mut request = self
-            .http
-            .request(method, self.url(segments))
-            .bearer_auth(jwt.expose())
-            .header("accept", "application/vnd.github+json");
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
-        let mut response = request.send().await.map_err(away)?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let mut answer = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(away)? {
-            if answer.len() + chunk.len() > MAX_ANSWER {
-                return Err(unavailable("its answer about the App is too large"));
+        let mut url = self.url(segments);
+        let mut redirects = 0;
+        let (status, headers, answer) = loop {
+            let answered = self.send(method.clone(), url.clone(), body).await?;
+            let (status, headers, _) = &answered;
+            let is_moved = matches!(status.as_u16(), 301 | 302 | 307 | 308);
+            if !is_moved || redirects == MAX_REDIRECTS {
+                break answered;
             }
-            answer.extend_from_slice(&chunk);
-        }
+            url = self.redirect_target(&url, headers)?;
+            redirects += 1;
+        };
         if status.is_success() {
             return serde_json::from_slice(&answer)
                 .map_err(|_| unavailable("its answer about the App has an unexpected form"));
@@ -122,6 +116,48 @@ impl AppClient {
             status if status.is_client_error() => TrackerError::Refused { tracker, detail },
             _ => unavailable(detail),
         })
+    }
+
+    /// Sends one request. Returns the status, the headers and the body of the answer.
+    async fn send(
+        &self,
+        method: Method,
+        url: Url,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), TrackerError> {
+        self.check_limit()?;
+        let jwt = self.jwt()?;
+        let mut request = self
+            .http
+            .request(method, url)
+            .bearer_auth(jwt.expose())
+            .header("accept", "application/vnd.github+json");
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
+        let mut response = request.send().await.map_err(away)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut answer = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(away)? {
+            if answer.len() + chunk.len() > MAX_ANSWER {
+                return Err(unavailable("its answer about the App is too large"));
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        Ok((status, headers, answer))
+    }
+
+    /// Where a redirect leads, at the origin that the App's token belongs to.
+    fn redirect_target(&self, from: &Url, headers: &HeaderMap) -> Result<Url, TrackerError> {
+        let target = headers
+            .get(header::LOCATION)
+            .and_then(|value| value.to_str().ok())
+            .and_then(|text| from.join(text).ok())
+            .ok_or_else(|| unavailable("it redirects to no address"))?;
+        // With a slash at its end.
+        let base = self.url(&[""]);
+        own_address(&base, target).map_err(unavailable)
     }
 
     /// # Errors

@@ -1,6 +1,7 @@
 //! The issue of AgentMine that shows the tasks of a repository.
 //!
-//! It is looked for among all issues: the filter by creator finds none of an App on some servers.
+//! It is looked for among the issues of our account. Those of an App are looked for among all issues: the filter by creator finds
+//! none of them on some servers.
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use super::api::{Api, MAX_TEXT};
 use super::wire::{Issue, login_of};
 use crate::error::TrackerError;
-use crate::forge::{Budget, Call, IssueList, OpenedIssue, Reply, found_or_opened};
+use crate::forge::{Budget, Call, IssueList, OpenedIssue, Reply, concerns_one, found_or_opened};
 use crate::item::{NewIssue, OurIssue};
 use crate::marker;
 
@@ -53,6 +54,16 @@ impl Api {
         let issue: Issue = reply.ok(&item.to_string())?.json()?;
         Ok(issue.updated_at)
     }
+
+    /// Whose issues are listed: those of our account, which has the name `login`, and of its former ones. `None` is everybody.
+    fn creators<'a>(&'a self, login: &'a str) -> Vec<Option<&'a str>> {
+        let former = self.former_logins.iter().map(String::as_str);
+        let ours: Vec<&str> = std::iter::once(login).chain(former).collect();
+        match ours.iter().any(|login| login.ends_with("[bot]")) {
+            true => vec![None],
+            false => ours.into_iter().map(Some).collect(),
+        }
+    }
 }
 
 #[async_trait]
@@ -61,27 +72,41 @@ impl IssueList for Issues<'_> {
         let api = self.api;
         let login = api.own_login().await?;
         let what = format!("the issues of {}", self.of.repo_path);
-        let mut url = api.repo_url(&self.of.repo_path, &["issues"])?;
-        url.query_pairs_mut()
-            .append_pair("state", "all")
-            .append_pair("sort", "created")
-            .append_pair("direction", "asc")
-            .append_pair("per_page", "100");
         let mut first = None;
-        let take = |reply: &Reply| {
-            let page = api
-                .client
-                .fitting::<Issue>(reply.json::<Vec<Value>>()?, &what);
-            for issue in page {
-                let carries = issue.body.as_ref().is_some_and(|it| it.contains(marker));
-                let is_issue = issue.pull_request.is_none();
-                if carries && is_issue && api.is_ours(&login_of(issue.user), &login) {
-                    first = Some(first.map_or(issue.number, |it: u64| it.min(issue.number)));
+        for creator in api.creators(&login) {
+            let mut url = api.repo_url(&self.of.repo_path, &["issues"])?;
+            url.query_pairs_mut()
+                .append_pair("state", "all")
+                .append_pair("sort", "created")
+                .append_pair("direction", "asc")
+                .append_pair("per_page", "100");
+            if let Some(creator) = creator {
+                url.query_pairs_mut().append_pair("creator", creator);
+            }
+            let take = |reply: &Reply| {
+                let page = api
+                    .client
+                    .fitting::<Issue>(reply.json::<Vec<Value>>()?, &what);
+                for issue in page {
+                    let carries = issue.body.as_ref().is_some_and(|it| it.contains(marker));
+                    let is_issue = issue.pull_request.is_none();
+                    if carries && is_issue && api.is_ours(&login_of(issue.user), &login) {
+                        first = Some(first.map_or(issue.number, |it: u64| it.min(issue.number)));
+                    }
+                }
+                Ok(())
+            };
+            let is_own = creator.is_none_or(|creator| creator == login);
+            match api.client.each_page(url, &what, take).await {
+                // There is no account of that name any more.
+                Err(error) if !is_own && concerns_one(&error) => {
+                    tracing::debug!(?creator, %error, "the issues of a former account cannot be listed");
+                }
+                read => {
+                    read?;
                 }
             }
-            Ok(())
-        };
-        api.client.each_page(url, &what, take).await?;
+        }
         Ok(first)
     }
 

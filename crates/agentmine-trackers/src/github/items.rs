@@ -130,7 +130,11 @@ impl Api {
         let item = &self.current(item).await?;
         let url = self.item_url(item, &["labels"])?;
         let reply = match add.is_empty() {
-            true => self.client.get(url).await?,
+            true => {
+                let mut url = url;
+                url.query_pairs_mut().append_pair("per_page", "100");
+                self.client.get(url).await?
+            }
             false => {
                 let body = json!({ "labels": add });
                 let call = Call::write(Method::POST, url, permit).json(&body);

@@ -22,7 +22,8 @@ enum Opened {
     Yes(PullRequest),
     /// One for this branch exists already, or this one was opened and the reply lost.
     Look(Fault),
-    DraftsRefused(String),
+    /// The one that was requested is a draft.
+    DraftsRefused,
 }
 
 impl Api {
@@ -68,11 +69,10 @@ impl Api {
             let fault = match self.open(item, (new, draft), &attempts, permit).await? {
                 Opened::Yes(pull) => return Ok(pull),
                 // The repository's plan has no drafts.
-                Opened::DraftsRefused(_) if draft => {
+                Opened::DraftsRefused => {
                     draft = false;
                     continue;
                 }
-                Opened::DraftsRefused(said) => Fault::new(said),
                 Opened::Look(fault) => fault,
             };
             let found = self.find_pull_request(item, &new.head, &attempts).await?;
@@ -138,7 +138,7 @@ impl Api {
             Sent::Unknown(fault) => return Ok(Opened::Look(fault)),
         };
         if reply.status == StatusCode::UNPROCESSABLE_ENTITY {
-            return refusal(&reply);
+            return refusal(&reply, draft);
         }
         let made = reply.made(&format!("repository {}", item.repo_path))?;
         Ok(made.map_or_else(Opened::Look, |pull: Pull| Opened::Yes(pull.into())))
@@ -152,7 +152,7 @@ fn text(new: &NewPullRequest) -> Value {
     })
 }
 
-fn refusal(reply: &Reply) -> Result<Opened, TrackerError> {
+fn refusal(reply: &Reply, is_draft: bool) -> Result<Opened, TrackerError> {
     let said = reply.message();
     let lower = said.to_lowercase();
     if lower.contains("already exists") {
@@ -160,8 +160,8 @@ fn refusal(reply: &Reply) -> Result<Opened, TrackerError> {
     } else if names_no_head(reply) {
         // The API may not show the push of a moment ago yet.
         Ok(Opened::Look(Fault::new(format!("pull request: {said}"))))
-    } else if lower.contains("draft") {
-        Ok(Opened::DraftsRefused(said))
+    } else if is_draft && lower.contains("draft pull requests") {
+        Ok(Opened::DraftsRefused)
     } else {
         Err(reply.refusal("pull request"))
     }

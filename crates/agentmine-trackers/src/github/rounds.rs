@@ -45,7 +45,10 @@ struct First {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Named {
-    database_id: Option<u64>,
+    /// The number that REST knows it by, mostly as a text. `databaseId` has 32 bits, which the numbers of new comments do not
+    /// fit into.
+    #[serde(default)]
+    full_database_id: Value,
 }
 
 impl Api {
@@ -230,7 +233,10 @@ impl Api {
 impl Node {
     /// The comment that began the thread.
     fn first(&self) -> Option<u64> {
-        self.comments.nodes.first()?.database_id
+        match &self.comments.nodes.first()?.full_database_id {
+            Value::String(id) => id.parse().ok(),
+            id => id.as_u64(),
+        }
     }
 }
 

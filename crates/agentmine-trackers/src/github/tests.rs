@@ -9,13 +9,15 @@ use agentmine_runtime::permit::{BootInstant, Permit};
 use chrono::{SecondsFormat, TimeDelta, Utc};
 use serde_json::{Value, json};
 use url::Url;
-use wiremock::matchers::{header, header_exists, method, path, query_param};
+use wiremock::matchers::{
+    header, header_exists, method, path, query_param, query_param_is_missing,
+};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
 use super::GitHubTracker;
 use super::api::{host_of, split_path};
 use crate::forge::{RequestLimits, clone_url};
-use crate::{Marker, NewPullRequest, Tracker, TrackerError};
+use crate::{Marker, NewIssue, NewPullRequest, OurIssue, Tracker, TrackerError};
 
 const TOKEN: &str = "ghp_secretsecretsecret";
 const LABEL: &str = "coding agent";
@@ -676,6 +678,30 @@ async fn a_label_move_is_two_writes() {
     assert_eq!(writes.count(), 2);
 }
 
+/// An item may have a hundred labels, of which the server shows thirty if nobody asks for more.
+#[tokio::test]
+async fn a_label_beyond_the_first_thirty_is_removed_too() {
+    let server = with_repo().await;
+    let labels = "/repos/octo/demo/issues/7/labels";
+    let all: Vec<Value> = (0..40)
+        .map(|n| json!({ "name": format!("l{n}") }))
+        .collect();
+    let page = Mock::given(method("GET")).and(path(labels));
+    let page = page.and(query_param("per_page", "100"));
+    page.respond_with(ok(Value::Array(all.clone())))
+        .with_priority(1)
+        .mount(&server)
+        .await;
+    on(&server, "GET", labels, ok(Value::Array(all[..30].to_vec()))).await;
+    let removed = format!("{labels}/l39");
+    on(&server, "DELETE", &removed, ok(json!([]))).await;
+    tracker(&server)
+        .set_labels(&item(&server), &[], &["l39".into()], &permit())
+        .await
+        .unwrap();
+    assert_eq!(count(&server, "DELETE", &removed).await, 1);
+}
+
 /// A server that is away is not asked for each of its repositories.
 #[tokio::test]
 async fn a_server_that_is_away_ends_the_scan_early() {
@@ -884,6 +910,124 @@ async fn a_push_that_the_api_does_not_show_yet_is_waited_for() {
     let error = tracker.create_pull_request(&item, &new, &permit);
     let error = error.await.unwrap_err();
     assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+}
+
+/// A branch may be named after drafts.
+#[tokio::test]
+async fn a_refusal_that_names_a_branch_of_drafts_is_final() {
+    let server = with_repo().await;
+    let pulls = "/repos/octo/demo/pulls";
+    let said = json!({
+        "message": "Validation Failed",
+        "errors": [{
+            "resource": "PullRequest", "code": "custom",
+            "message": "No commits between main and docs/7-draft-rfc",
+        }],
+    });
+    let refused = ResponseTemplate::new(422).set_body_json(said);
+    on(&server, "POST", pulls, refused).await;
+    on(&server, "GET", pulls, ok(json!([]))).await;
+    let (tracker, item, permit) = (tracker(&server), item(&server), permit());
+    for draft in [false, true] {
+        let new = NewPullRequest {
+            draft,
+            ..new_pull()
+        };
+        let error = tracker.create_pull_request(&item, &new, &permit).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, TrackerError::Refused { .. }), "{error}");
+    }
+    assert_eq!(count(&server, "POST", pulls).await, 2);
+}
+
+/// The numbers of new comments do not fit into 32 bits.
+#[tokio::test]
+async fn a_resolved_thread_is_known_by_the_whole_number_of_its_first_comment() {
+    const FIRST: u64 = 3_000_000_000;
+    for shown in [json!(FIRST.to_string()), json!(FIRST)] {
+        let server = with_repo().await;
+        on(&server, "GET", "/user", ok(json!({ "login": "bot" }))).await;
+        let comment = json!({
+            "id": FIRST, "user": null, "body": "Why?", "path": "a.rs", "line": 1, "created_at": "2026-01-01T00:00:00Z",
+        });
+        let list = "/repos/octo/demo/pulls/7/comments";
+        on(&server, "GET", list, ok(json!([comment]))).await;
+        let node = json!({
+            "id": "PRRT_1", "isResolved": true, "comments": { "nodes": [{ "fullDatabaseId": shown }] },
+        });
+        let page =
+            json!({ "pageInfo": { "hasNextPage": false, "endCursor": null }, "nodes": [node] });
+        let data =
+            json!({ "data": { "repository": { "pullRequest": { "reviewThreads": page } } } });
+        on(&server, "POST", "/graphql", ok(data)).await;
+        let item = ItemRef {
+            kind: ItemKind::PullRequest,
+            ..item(&server)
+        };
+        let threads = tracker(&server).threads(&item).await.unwrap();
+        let seen: Vec<_> = threads
+            .iter()
+            .map(|it| (it.id.as_str(), it.resolved))
+            .collect();
+        assert_eq!(seen, [("3000000000", true)]);
+        let asked = server.received_requests().await.unwrap();
+        let is_asked = |it: &Request| String::from_utf8_lossy(&it.body).contains("fullDatabaseId");
+        assert!(asked.iter().any(is_asked));
+    }
+}
+
+fn tracker_of_former(server: &MockServer, former: &[&str]) -> GitHubTracker {
+    let config = GitHub {
+        api_url: Url::parse(&server.uri()).unwrap(),
+        token: Some(Secret::new(TOKEN)),
+        repositories: vec!["octo/demo".into()],
+        former_logins: former.iter().map(ToString::to_string).collect(),
+        ..GitHub::default()
+    };
+    GitHubTracker::with_limits(&config, RequestLimits::default()).unwrap()
+}
+
+/// All issues of a large repository take longer to list than a dashboard is held.
+#[tokio::test]
+async fn an_issue_of_ours_is_looked_for_among_those_of_our_accounts() {
+    let list = "/repos/octo/demo/issues";
+    let own = |server: &MockServer, login: &str| {
+        let mut own = issue(server, 9, "2026-01-01T00:00:00Z");
+        own["body"] = "text <!-- m -->".into();
+        own["user"] = json!({ "login": login });
+        ok(json!([own]))
+    };
+    let new = NewIssue {
+        title: "t",
+        body: "text <!-- m -->",
+        marker: "<!-- m -->",
+    };
+    let server = with_repo().await;
+    on(&server, "GET", "/user", ok(json!({ "login": "bot" }))).await;
+    for (creator, answer) in [
+        ("bot", ok(json!([]))),
+        ("gone", ResponseTemplate::new(422)),
+        ("old", own(&server, "old")),
+    ] {
+        let mock = Mock::given(method("GET")).and(path(list));
+        let mock = mock.and(query_param("creator", creator));
+        mock.respond_with(answer).mount(&server).await;
+    }
+    let tracker = tracker_of_former(&server, &["gone", "old"]);
+    let found = tracker.issue_of_ours(&item(&server), &new, &permit()).await;
+    assert_eq!(found.unwrap(), OurIssue::Found(9));
+
+    // Some servers find no issue of an App by its creator.
+    let server = with_repo().await;
+    let login = json!({ "login": "miner[bot]" });
+    on(&server, "GET", "/user", ok(login)).await;
+    let mock = Mock::given(method("GET")).and(path(list));
+    let mock = mock.and(query_param_is_missing("creator"));
+    let answer = own(&server, "miner[bot]");
+    mock.respond_with(answer).mount(&server).await;
+    let tracker = tracker_of_former(&server, &["old"]);
+    let found = tracker.issue_of_ours(&item(&server), &new, &permit()).await;
+    assert_eq!(found.unwrap(), OurIssue::Found(9));
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 use super::GitLabTracker;
 use super::api::host_of;
 use crate::forge::RequestLimits;
-use crate::{LabelRequest, NewPullRequest, Tracker, TrackerError};
+use crate::{LabelRequest, NewIssue, NewPullRequest, OurIssue, Tracker, TrackerError};
 
 const TOKEN: &str = "glpat-secretsecretsecret";
 const LABEL: &str = "coding agent";
@@ -701,4 +701,34 @@ async fn internal_notes_are_no_part_of_a_thread() {
     };
     assert_eq!(thread.comments, ["1", "2"]);
     assert!(thread.answered, "{thread:?}");
+}
+
+/// All issues of a large project take longer to list than a dashboard is held, and are more than the server shows.
+#[tokio::test]
+async fn an_issue_of_ours_is_looked_for_among_those_of_our_accounts() {
+    let server = with_me().await;
+    let mut own = issue(9, "2026-01-01T00:00:00.000Z");
+    own["description"] = "text <!-- m -->".into();
+    own["author"] = json!({ "id": 4, "username": "old_bot" });
+    for (key, author, answer) in [
+        ("author_id", "5", json!([])),
+        ("author_username", "old_bot", json!([own])),
+    ] {
+        let mock = Mock::given(method("GET")).and(path("/api/v4/projects/42/issues"));
+        let mock = mock.and(query_param(key, author));
+        mock.respond_with(ok(answer)).mount(&server).await;
+    }
+    let config = GitLab {
+        projects: vec!["group/sub/demo".into()],
+        former_logins: vec!["old_bot".into()],
+        ..GitLab::default()
+    };
+    let tracker = with_config(&server, config);
+    let new = NewIssue {
+        title: "t",
+        body: "text <!-- m -->",
+        marker: "<!-- m -->",
+    };
+    let found = tracker.issue_of_ours(&item(&server), &new, &PERMIT).await;
+    assert_eq!(found.unwrap(), OurIssue::Found(9));
 }

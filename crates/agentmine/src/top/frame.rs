@@ -39,9 +39,15 @@ impl Size {
     }
 }
 
-/// The frame, as high and as wide as there is room.
-pub(super) fn frame(snapshot: &Snapshot, address: &str, size: Size) -> Vec<String> {
+/// The frame, as high and as wide as there is room. `trouble`: why it is older than it should be.
+pub(super) fn frame(
+    snapshot: &Snapshot,
+    address: &str,
+    trouble: Option<&str>,
+    size: Size,
+) -> Vec<String> {
     let mut lines = vec![head(snapshot, address, size)];
+    lines.extend(trouble.map(|why| format!("not refreshed: {}", one_line(why, 400))));
     lines.extend(queue(snapshot));
     lines.push(totals(&snapshot.totals));
     lines.push(String::new());
@@ -253,22 +259,27 @@ mod tests {
     #[test]
     fn a_frame_is_no_larger_than_the_terminal() {
         for (rows, columns) in [(24, 80), (5, 30), (1, 10), (2, 1)] {
-            let lines = frame(
-                &snapshot(),
-                "127.0.0.1:5432/agentmine",
-                Size::Of { rows, columns },
-            );
-            assert!(lines.len() <= rows, "{lines:?}");
-            for line in &lines {
-                assert!(measure_text_width(line) <= columns, "{columns}: {line:?}");
+            for trouble in [None, Some("connection refused\nafter 3 attempts")] {
+                let lines = frame(
+                    &snapshot(),
+                    "127.0.0.1:5432/agentmine",
+                    trouble,
+                    Size::Of { rows, columns },
+                );
+                assert!(lines.len() <= rows, "{lines:?}");
+                for line in &lines {
+                    assert!(measure_text_width(line) <= columns, "{columns}: {line:?}");
+                    assert!(!line.contains('\n'), "{line:?}");
+                }
             }
         }
     }
 
     #[test]
     fn a_frame_shows_what_waits_and_what_is_owed() {
-        let lines = frame(&snapshot(), "db", Size::Unlimited).join("\n");
+        let lines = frame(&snapshot(), "db", Some("no answer"), Size::Unlimited).join("\n");
         for part in [
+            "not refreshed: no answer",
             "42 due (oldest 1m 15s)",
             "high",
             "low",

@@ -1,7 +1,8 @@
 //! `agentmine top`: queue, sessions, tokens and cost, refreshed until `q` or Ctrl-C.
 //!
 //! Guaranteed: the terminal is left as it was, also after an error, a panic or SIGTERM; no line is wider and no frame
-//! higher than the terminal. Without a terminal one frame is printed.
+//! higher than the terminal; `q` and Ctrl-C end it at once, even while the database does not answer. Without a terminal one
+//! frame is printed.
 
 mod frame;
 mod screen;
@@ -9,17 +10,17 @@ mod snapshot;
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use agentmine_runtime::config::{self, Sources};
 use agentmine_runtime::exit::Exit;
-use agentmine_store::Store;
 use anyhow::Result;
 
 use crate::embedded::open_configured;
 use crate::print::line;
 use frame::{Size, frame};
-use screen::{Event, Screen};
+use screen::{Event, Screen, Terminal};
 use snapshot::{Reader, Snapshot};
 
 /// The arguments.
@@ -50,47 +51,124 @@ pub(crate) async fn run(file: Option<PathBuf>, args: TopArgs) -> Result<Exit> {
     let is_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if args.once || !is_terminal {
         let snapshot = reader.read(store.as_ref()).await?;
-        for text in frame(&snapshot, store.address(), Size::of_output()) {
+        for text in frame(&snapshot, store.address(), None, Size::of_output()) {
             line(text);
         }
         return Ok(Exit::Done);
     }
-    watch(
-        store.as_ref(),
-        &mut reader,
-        Duration::from_secs(args.interval),
-    )
-    .await?;
+    // Before the screen changes, so that a database that is away is an ordinary error.
+    let first = reader.read(store.as_ref()).await?;
+    let mut screen = Screen::open()?;
+    let every = Duration::from_secs(args.interval);
+    let read = async || reader.read(store.as_ref()).await;
+    watch(&mut screen, store.address(), first, read, every).await?;
     Ok(Exit::Done)
 }
 
-async fn watch(store: &dyn Store, reader: &mut Reader, every: Duration) -> Result<()> {
-    // Before the screen changes, so that a database that is away is an ordinary error.
-    let mut snapshot: Snapshot = reader.read(store).await?;
+async fn watch(
+    terminal: &mut impl Terminal,
+    address: &str,
+    mut snapshot: Snapshot,
+    mut read: impl AsyncFnMut() -> Result<Snapshot>,
+    every: Duration,
+) -> Result<()> {
     let mut trouble: Option<String> = None;
-    let mut screen = Screen::open()?;
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     ticks.tick().await;
     loop {
-        let size = screen.size();
-        let mut lines = frame(&snapshot, store.address(), size);
-        if let Some(trouble) = &trouble {
-            lines.insert(
-                1.min(lines.len()),
-                size.cut(&format!("not refreshed: {trouble}")),
-            );
-        }
-        screen.draw(&lines)?;
+        draw(terminal, &snapshot, address, trouble.as_deref())?;
         tokio::select! {
-            event = screen.event() => match event {
+            event = terminal.event() => match event {
                 Event::Quit => return Ok(()),
-                Event::Resized => {}
+                Event::Resized => continue,
             },
-            _ = ticks.tick() => match reader.read(store).await {
-                Ok(read) => (snapshot, trouble) = (read, None),
-                Err(error) => trouble = Some(format!("{error:#}")),
-            },
+            _ = ticks.tick() => {}
         }
+        let mut reading = pin!(read());
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut reading => break outcome,
+                // A database that is away is tried for longer than a person waits.
+                event = terminal.event() => match event {
+                    Event::Quit => return Ok(()),
+                    Event::Resized => draw(terminal, &snapshot, address, trouble.as_deref())?,
+                },
+            }
+        };
+        match outcome {
+            Ok(newer) => (snapshot, trouble) = (newer, None),
+            Err(error) => trouble = Some(format!("{error:#}")),
+        }
+    }
+}
+
+fn draw(
+    terminal: &mut impl Terminal,
+    snapshot: &Snapshot,
+    address: &str,
+    trouble: Option<&str>,
+) -> std::io::Result<()> {
+    let lines = frame(snapshot, address, trouble, terminal.size());
+    terminal.draw(&lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::rc::Rc;
+
+    use agentmine_control::queue::{BacklogView, QueueStatus};
+    use tokio::sync::Notify;
+
+    use super::snapshot::Totals;
+    use super::*;
+
+    /// A person who quits as soon as the database is read.
+    struct Impatient(Rc<Notify>);
+
+    impl Terminal for Impatient {
+        fn size(&self) -> Size {
+            Size::Of {
+                rows: 24,
+                columns: 80,
+            }
+        }
+
+        fn draw(&mut self, _: &[String]) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        async fn event(&mut self) -> Event {
+            self.0.notified().await;
+            Event::Quit
+        }
+    }
+
+    #[tokio::test]
+    async fn a_person_can_quit_while_the_database_does_not_answer() {
+        let began = Rc::new(Notify::new());
+        let mut terminal = Impatient(Rc::clone(&began));
+        let snapshot = Snapshot {
+            at: String::new(),
+            queue: QueueStatus {
+                priorities: Vec::new(),
+                demand: 0,
+                unpublished: BacklogView::default(),
+                unreported: BacklogView::default(),
+                unfinished_effects: BacklogView::default(),
+                broker: None,
+            },
+            sessions: Vec::new(),
+            totals: Totals::default(),
+        };
+        let read = async || {
+            began.notify_one();
+            pending::<Result<Snapshot>>().await
+        };
+        let every = Duration::from_millis(1);
+        let watched = watch(&mut terminal, "db", snapshot, read, every);
+        let ended = tokio::time::timeout(Duration::from_secs(10), watched).await;
+        ended.expect("it waits for the database").unwrap();
     }
 }

@@ -23,6 +23,17 @@ pub(super) enum Event {
     Resized,
 }
 
+/// Where frames are drawn, and a person types.
+pub(super) trait Terminal {
+    fn size(&self) -> Size;
+
+    /// Draws over the frame before, so that nothing flickers.
+    fn draw(&mut self, lines: &[String]) -> io::Result<()>;
+
+    /// The next event. It may be dropped and called again.
+    async fn event(&mut self) -> Event;
+}
+
 /// The terminal while frames are drawn. Dropping it restores the terminal.
 pub(super) struct Screen {
     _before: Before,
@@ -67,8 +78,10 @@ impl Screen {
             hung_up,
         })
     }
+}
 
-    pub(super) fn size(&self) -> Size {
+impl Terminal for Screen {
+    fn size(&self) -> Size {
         match console::Term::stdout().size_checked() {
             Some((rows, columns)) => Size::Of {
                 rows: rows.into(),
@@ -81,8 +94,7 @@ impl Screen {
         }
     }
 
-    /// Draws over the frame before, so that nothing flickers.
-    pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+    fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let mut text = String::from("\x1b[H");
         for (at, line) in lines.iter().enumerate() {
             if at > 0 {
@@ -95,7 +107,7 @@ impl Screen {
         write(&text)
     }
 
-    pub(super) async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> Event {
         // Ctrl-C is a signal here, and Ctrl-D a byte.
         const END: u8 = 4;
         loop {

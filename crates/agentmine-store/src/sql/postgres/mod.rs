@@ -3,6 +3,7 @@
 mod connect;
 mod inspect;
 mod open;
+mod pooler;
 mod schema;
 
 use sqlx::{Arguments as _, Pool, Postgres};

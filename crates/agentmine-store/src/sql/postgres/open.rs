@@ -5,18 +5,23 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use agentmine_runtime::config::{Migrations, Secret};
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgPool, Postgres};
+use sqlx::{Connection as _, Executor as _, PgPool, Postgres};
 
 use super::connect::{CONNECT_LIMIT, attempt};
-use super::schema;
+use super::{pooler, schema};
 
 use crate::migrations;
 use crate::sql::absence::Absence;
 use crate::sql::doubt::{Doubt, Fitness};
-use crate::sql::failure::{Failure, code};
+use crate::sql::failure::{Failure, NOT_ALLOWED, code};
 use crate::sql::store::{Role, SqlStore};
 use crate::{Store as _, StoreError};
+
+/// How long a transaction may be idle; a relay waits for the broker between its statements. The server ends it then. Without a
+/// limit, a process whose host is gone would keep its row locks until the server's TCP notices, after two hours by default.
+const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Opens a pool. In the main role the database is created and migrated first.
 pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
@@ -26,14 +31,14 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
         Role::Main(connections, migrations) => {
             match migrations {
                 Migrations::Run => migrate(&options).await,
-                Migrations::Wait => schema::wait(&options, &address).await,
+                Migrations::Wait => wait(&options, &address).await,
             }
             .map_err(|error| error.at(&address))?;
             (connections.max(1), Duration::from_secs(30))
         }
         Role::Heartbeat => (2, Duration::from_secs(5)),
     };
-    let limit_sql = format!("SET statement_timeout = {}", limit.as_millis());
+    let settings = settings(limit);
     let doubt = Doubt::default();
     let doubts = doubt.clone();
     let pool = PgPoolOptions::new()
@@ -41,9 +46,9 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
         .acquire_timeout(CONNECT_LIMIT)
         .idle_timeout(Duration::from_secs(300))
         .after_connect(move |connection, _| {
-            let sql = sqlx::AssertSqlSafe(limit_sql.clone());
+            let settings = sqlx::AssertSqlSafe(settings.clone());
             Box::pin(async move {
-                sqlx::query(sql).execute(connection).await?;
+                connection.execute(settings).await?;
                 Ok(())
             })
         })
@@ -70,6 +75,17 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
     };
     store.healthy().await?;
     Ok(store)
+}
+
+/// What holds for the sessions of a pool, whatever an administrator has set for the database or the role. A statement
+/// that waited for a lock has to see what its holder has written, as at this level of isolation.
+fn settings(limit: Duration) -> String {
+    format!(
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
+         SET default_transaction_isolation = 'read committed'",
+        limit.as_millis(),
+        IDLE_LIMIT.as_millis()
+    )
 }
 
 fn named(url: &Secret) -> Result<PgConnectOptions, StoreError> {
@@ -100,8 +116,10 @@ pub(crate) fn check(url: &str) -> Result<(), StoreError> {
 }
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    PgConnectOptions::from_str(url)
-        .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))
+    let options = PgConnectOptions::from_str(url)
+        .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))?;
+    // PgBouncer refuses a connection with this parameter, which only changes how floating point numbers are written as text.
+    Ok(options.extra_float_digits(None))
 }
 
 /// `host:port/database`.
@@ -122,8 +140,28 @@ async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
         }
         outcome => outcome?,
     };
+    pooler::refuse(&mut connection, options).await?;
+    // A limit of the server or the role would end a long migration, or the wait for that of another process, each time it is tried.
+    connection
+        .execute("SET statement_timeout = 0; SET lock_timeout = 0")
+        .await?;
     let migrator = migrations::migrator(migrations::POSTGRES);
-    migrator.run(&mut connection).await?;
+    match migrator.run(&mut connection).await {
+        // It creates its table if it is missing, and the server asks for the right to, even if it is there.
+        Err(MigrateError::Execute(error)) if code(&error).as_deref() == Some(NOT_ALLOWED) => {
+            if !schema::is_complete(&mut connection).await? {
+                return Err(MigrateError::Execute(error).into());
+            }
+        }
+        migrated => migrated?,
+    }
+    Ok(connection.close().await?)
+}
+
+async fn wait(options: &PgConnectOptions, address: &str) -> Result<(), Failure> {
+    schema::wait(options, address).await?;
+    let mut connection = attempt(options).await?;
+    pooler::refuse(&mut connection, options).await?;
     Ok(connection.close().await?)
 }
 
@@ -154,4 +192,20 @@ async fn create_database(options: &PgConnectOptions) -> Result<(), Failure> {
         }
     }
     Err(failed("the server is busy".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_whose_process_is_gone_keeps_its_locks_for_a_limited_time() {
+        let settings = settings(Duration::from_secs(30));
+        assert!(
+            settings.contains("statement_timeout = 30000;"),
+            "{settings}"
+        );
+        let idle = "idle_in_transaction_session_timeout = 120000;";
+        assert!(settings.contains(idle), "{settings}");
+    }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use agentmine_runtime::backoff::Backoff;
-use sqlx::Connection as _;
 use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
 
 use super::connect::attempt;
@@ -49,19 +49,34 @@ pub(super) async fn wait(options: &PgConnectOptions, address: &str) -> Result<()
     }
 }
 
+/// Whether the schema is as new as this program.
+pub(super) async fn is_complete(connection: &mut PgConnection) -> Result<bool, Failure> {
+    let needed = migrations::newest(migrations::POSTGRES).unwrap_or(0);
+    Ok(newest(connection).await? >= needed)
+}
+
 /// The newest migration that was applied; 0 before the first.
 async fn version(options: &PgConnectOptions) -> Result<i64, Failure> {
-    let newest = async {
-        let mut connection = attempt(options).await?;
-        let newest = "SELECT max(version) FROM _sqlx_migrations WHERE success";
-        let newest: Option<i64> = sqlx::query_scalar(newest)
-            .fetch_one(&mut connection)
-            .await?;
-        connection.close().await?;
-        Ok::<_, sqlx::Error>(newest.unwrap_or(0))
+    let mut connection = match attempt(options).await {
+        Err(error) if is_missing(&error) => return Ok(0),
+        connected => connected?,
     };
-    match newest.await {
-        Err(error) if code(&error).is_some_and(|code| MISSING.contains(&code.as_str())) => Ok(0),
-        newest => Ok(newest?),
+    let newest = newest(&mut connection).await?;
+    connection.close().await?;
+    Ok(newest)
+}
+
+async fn newest(connection: &mut PgConnection) -> Result<i64, Failure> {
+    let newest: Result<Option<i64>, sqlx::Error> =
+        sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
+            .fetch_one(connection)
+            .await;
+    match newest {
+        Err(error) if is_missing(&error) => Ok(0),
+        newest => Ok(newest?.unwrap_or(0)),
     }
+}
+
+fn is_missing(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| MISSING.contains(&code.as_str()))
 }

@@ -1,0 +1,149 @@
+//! Notices a server that drops a part of the conversation without an error, as Ollama does beyond its context length:
+//! the model then no longer knows its task, and would work without it until the budget ends.
+//!
+//! The sign is the server's own count of the input: it stops growing while what it is sent grows.
+
+/// Growth of what was sent that has to show in the count, in bytes.
+const GROWTH: usize = 32 * 1024;
+/// Bytes that a token stands for at most, on the average of a growth of that size. Prose and source code have three to five,
+/// and long lines of one character 16 at some places.
+const BYTES_PER_TOKEN: u64 = 16;
+/// Bytes that a token stands for at most in a whole conversation. Where it would be more, the server does not count
+/// what it is sent.
+const PLAUSIBLE: u64 = 8;
+/// Requests in a row that show it.
+const TIMES: u32 = 3;
+
+/// What a server counted in the requests of one conversation.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    /// The request with the most tokens, as far as they follow what was sent.
+    most: Option<Counted>,
+    /// Newest requests in a row whose count does not follow.
+    dropped: u32,
+    /// Whether a much longer request had much fewer tokens: the server counts only what it had not cached.
+    counts_only_new: bool,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy)]
+struct Counted {
+    bytes: usize,
+    tokens: u64,
+}
+
+impl Window {
+    /// Adds a request: the size of its [texts](crate::history::History::texts) and the server's count of all input.
+    /// Returns what is wrong once the server drops a part of what it is sent.
+    pub(crate) fn count(&mut self, bytes: usize, tokens: u64) -> Option<String> {
+        let newest = Counted { bytes, tokens };
+        let Some(most) = self.most else {
+            let follows = tokens.saturating_mul(PLAUSIBLE) >= bytes as u64;
+            self.most = follows.then_some(newest);
+            return None;
+        };
+        self.counts_only_new |= tokens < most.tokens / 2;
+        let growth = bytes.saturating_sub(most.bytes);
+        let least = most.tokens + growth as u64 / BYTES_PER_TOKEN;
+        if growth >= GROWTH && tokens < least {
+            self.dropped += 1;
+        } else {
+            self.dropped = 0;
+            if tokens > most.tokens {
+                self.most = Some(newest);
+            }
+        }
+        (self.dropped >= TIMES && !self.counts_only_new).then(|| {
+            format!(
+                "the model's server does not read the whole conversation: it counted {} input tokens for {} KB of text, and {} \
+                 for {} KB. Give it a larger context length (Ollama: OLLAMA_CONTEXT_LENGTH, LM Studio: Context Length)",
+                most.tokens,
+                most.bytes / 1024,
+                tokens,
+                bytes / 1024,
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KB: usize = 1024;
+
+    /// What was found after each request; sizes in KB.
+    fn found(requests: &[(usize, u64)]) -> Vec<bool> {
+        let mut window = Window::default();
+        let count = |(kb, tokens): &(usize, u64)| window.count(kb * KB, *tokens).is_some();
+        requests.iter().map(count).collect()
+    }
+
+    #[test]
+    fn a_count_that_stays_while_the_conversation_grows_is_found() {
+        let cut = [(8, 3000), (12, 3900), (60, 4050), (70, 3700), (80, 4096)];
+        assert_eq!(found(&cut), [false, false, false, false, true]);
+    }
+
+    #[test]
+    fn the_message_says_what_was_counted_and_what_to_do() {
+        let mut window = Window::default();
+        window.count(12 * KB, 3900);
+        let found = (0..3).find_map(|_| window.count(90 * KB, 4096)).unwrap();
+        assert!(found.contains("3900 input tokens for 12 KB"));
+        assert!(found.contains("4096 for 90 KB"));
+        assert!(found.contains("OLLAMA_CONTEXT_LENGTH"));
+    }
+
+    #[test]
+    fn a_count_that_grows_slowly_is_not() {
+        // 12 bytes a token: a log with long lines of one character.
+        let sparse = [
+            (12, 3900),
+            (60, 8000),
+            (110, 12_300),
+            (160, 16_600),
+            (210, 20_900),
+        ];
+        assert!(!found(&sparse).contains(&true));
+    }
+
+    #[test]
+    fn a_conversation_that_grows_little_is_not() {
+        let short = [(12, 3900), (20, 3900), (30, 3900), (40, 3900), (43, 3900)];
+        assert!(!found(&short).contains(&true));
+    }
+
+    #[test]
+    fn one_request_that_is_counted_less_is_not() {
+        let once = [
+            (12, 3900),
+            (60, 3900),
+            (62, 16_000),
+            (110, 16_000),
+            (112, 29_000),
+        ];
+        assert!(!found(&once).contains(&true));
+    }
+
+    #[test]
+    fn a_server_that_counts_only_what_it_had_not_cached_is_left_alone() {
+        let new = [
+            (12, 3900),
+            (13, 300),
+            (60, 3800),
+            (100, 3800),
+            (140, 3800),
+            (180, 3900),
+        ];
+        assert!(!found(&new).contains(&true));
+    }
+
+    #[test]
+    fn a_server_that_counts_nothing_is_left_alone() {
+        let nothing = [(12, 0), (60, 0), (100, 0), (140, 0), (180, 0)];
+        assert!(!found(&nothing).contains(&true));
+        let constant = [(12, 10), (60, 10), (100, 10), (140, 10), (180, 10)];
+        assert!(!found(&constant).contains(&true));
+    }
+}

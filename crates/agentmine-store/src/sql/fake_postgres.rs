@@ -1,0 +1,37 @@
+//! A stand-in for a Postgres server, for what a real one does only where a test cannot bring it to.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// `AuthenticationOk` and `ReadyForQuery`.
+const WELCOME: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+
+/// Answers what the connection of a number sends after its start.
+type Answer = fn(usize, &[u8]) -> Vec<u8>;
+
+/// Lets everybody in, until the runtime of the test ends. Returns the URL.
+pub(super) async fn server(answer: Answer) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(serve(stream, number, answer));
+        }
+    });
+    format!("postgres://u@{address}/db?sslmode=disable")
+}
+
+async fn serve(mut stream: TcpStream, number: usize, answer: Answer) {
+    let mut received = [0; 4096];
+    let mut has_begun = false;
+    while let Ok(length @ 1..) = stream.read(&mut received).await {
+        let reply = match std::mem::replace(&mut has_begun, true) {
+            false => WELCOME.to_vec(),
+            true => answer(number, &received[..length]),
+        };
+        if stream.write_all(&reply).await.is_err() {
+            return;
+        }
+    }
+}

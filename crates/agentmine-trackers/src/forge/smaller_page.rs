@@ -1,0 +1,62 @@
+//! Smaller pages of a list: anybody may write texts of which a usual page is too large.
+
+use url::Url;
+
+/// The address of a page that begins where this one does, with fewer entries; the pages after it have as few. `None`: it is
+/// the address of no page, or of one entry.
+pub(super) fn smaller_page(url: &Url) -> Option<Url> {
+    let number = |key: &str| {
+        let mut pairs = url.query_pairs();
+        let (_, value) = pairs.find(|(own, _)| own == key)?;
+        value.parse::<u64>().ok()
+    };
+    let size = number("per_page").filter(|size| *size > 1)?;
+    // It has to divide the size, or pages with a number would begin elsewhere.
+    let smaller = match size.is_multiple_of(10) {
+        true => size / 10,
+        false => 1,
+    };
+    let page = number("page").map(|page| {
+        let before = page.saturating_sub(1).saturating_mul(size / smaller);
+        before.saturating_add(1)
+    });
+    let pairs = url.query_pairs().into_owned();
+    let pairs: Vec<(String, String)> = pairs
+        .map(|(key, value)| {
+            let value = match (key.as_str(), page) {
+                ("per_page", _) => smaller.to_string(),
+                ("page", Some(page)) => page.to_string(),
+                _ => value,
+            };
+            (key, value)
+        })
+        .collect();
+    let mut found = url.clone();
+    found.query_pairs_mut().clear().extend_pairs(pairs);
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smaller_page_begins_at_the_same_entry() {
+        for (query, smaller) in [
+            ("per_page=100", Some("per_page=10")),
+            ("a=b&page=3&per_page=100", Some("a=b&page=21&per_page=10")),
+            ("page=1&per_page=10", Some("page=1&per_page=1")),
+            ("page=2&per_page=30", Some("page=11&per_page=3")),
+            ("page=4&per_page=3", Some("page=10&per_page=1")),
+            ("cursor=x%3D&per_page=100", Some("cursor=x%3D&per_page=10")),
+            ("per_page=1&page=7", None),
+            ("page=7", None),
+        ] {
+            let mut url = Url::parse("https://forge.example/list").unwrap();
+            url.set_query(Some(query));
+            let found = smaller_page(&url);
+            let found = found.as_ref().and_then(Url::query);
+            assert_eq!(found, smaller, "{query}");
+        }
+    }
+}
