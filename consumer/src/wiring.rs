@@ -67,7 +67,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     } else {
         ConsumerMode::Continuous
     };
-    // Before it connects, which may wait for a migration: the first process of a container that handles no signal ignores it.
+    // Before connecting, which may wait for a migration: without a handler, PID 1 of a container ignores SIGTERM.
     let shutdown = Shutdown::on_signals(std::time::Duration::from_secs(
         config.consumer.drain_seconds,
     ))?;

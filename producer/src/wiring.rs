@@ -73,7 +73,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     } else {
         ProducerMode::Continuous
     };
-    // Before it connects, which may wait for a migration: the first process of a container that handles no signal ignores it.
+    // Before connecting, which may wait for a migration: without a handler, PID 1 of a container ignores SIGTERM.
     let shutdown = Shutdown::on_signals(Duration::from_secs(config.consumer.drain_seconds))?;
     let connecting = Box::pin(connect(config));
     let Some(connected) = shutdown.draining().run_until_cancelled(connecting).await else {

@@ -52,8 +52,8 @@ impl WorkBranches {
         }
     }
 
-    /// The pull request between them. Its title is that of an issue, and forges obey it as they obey the message of a commit:
-    /// GitLab itself, and both as the message that a merge or a squash has. Only the text closes an issue.
+    /// The pull request between them. Its title comes from an issue, and forges act on words in it: GitLab directly, and both
+    /// when a merge or squash uses it as its message. Only the text may close the issue.
     pub(crate) fn pull_request(&self, text: PullRequestText) -> NewPullRequest {
         let PullRequestText { title, body, draft } = text;
         NewPullRequest {

@@ -20,9 +20,9 @@ const MAX_LISTING: usize = 256 * 1024;
 const MAX_FILES: usize = 1000;
 
 /// Lists the files that differ from the index.
-const CHANGED: &str = "git ls-files --modified -z";
+const CHANGED: &str = "git -c core.fileMode=false ls-files --modified -z";
 
-/// Exempts the files of a fresh clone from conversions of which they would be changes.
+/// Keeps git from converting the files of a fresh clone that would otherwise count as changed.
 pub(super) async fn keep_as_stored(workspace: &Workspace) -> Result<(), WorkspaceError> {
     let changed = workspace.shell(CHANGED, TIME_LIMIT, MAX_LISTING).await?;
     if changed.exit_code != 0 || changed.stdout.is_cut() {
@@ -62,7 +62,7 @@ fn attributes(path: &str) -> Option<String> {
     if pattern.contains(|c: char| c.is_whitespace() || "\\\"".contains(c)) {
         pattern = format!("\"{}\"", pattern.replace('\\', "\\\\").replace('"', "\\\""));
     }
-    Some(format!("{pattern} -text -filter\n"))
+    Some(format!("{pattern} -text -filter -ident\n"))
 }
 
 #[cfg(test)]

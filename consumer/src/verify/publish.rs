@@ -18,7 +18,7 @@ const INSTALLED: &str =
 /// Exit code of the script for work that it must not commit.
 const UNFINISHED: &str = "3";
 
-/// Is there while some of several commits are not applied yet by a cherry-pick or revert.
+/// Exists while a cherry-pick or revert of several commits is unfinished.
 const SEQUENCER: &str = ".git/sequencer";
 
 /// How many files that were omitted are named.
@@ -86,9 +86,9 @@ pub(super) async fn publish(
 }
 
 /// Prints the commit and then what it omits: files, work trees with a slash at the end, repositories with `/.git`, and
-/// [`SEQUENCER`] for commits. One process of git says that nothing is left to commit, as after nearly every agent that pushed. To read a large file takes
-/// minutes, even if it consists of holes, so they are found by their size. Git before 2.25 reads no list of paths; there
-/// they are not excluded.
+/// [`SEQUENCER`] for commits. If nothing is left to commit, as after nearly every agent that pushed, one process of git
+/// finds that out. Reading a large file takes minutes, even if it consists of holes, so they are found by their size. Git
+/// before 2.25 reads no list of paths; there they are not excluded.
 ///
 /// Git adds a repository in the project as a submodule without an address, which breaks each clone that gets its
 /// submodules, and adds nothing at all if it has no commit. A git that was killed leaves its lock of the index. A hook that
@@ -151,6 +151,7 @@ else
     git add --all -- "$@"
 fi &&
 {{ git diff --cached --quiet || git commit --quiet --no-verify -m "$message" ||
+    git commit --quiet --no-verify --no-gpg-sign -m "$message" ||
     git -c core.hooksPath=/dev/null commit --quiet --no-verify --no-gpg-sign -m "$message"; }} &&
 git rev-parse HEAD && {{
     if [ -d {SEQUENCER} ]; then echo {SEQUENCER}; fi

@@ -74,8 +74,8 @@ pub(crate) struct Execution<'a, E> {
 enum Answer {
     Reply {
         reply: ModelReply,
-        /// The server's count of what it was sent.
-        input_tokens: u64,
+        /// The server's count of what it was sent; `None` if it includes an estimate for replies that broke off.
+        input_tokens: Option<u64>,
     },
     /// The conversation no longer fits into the model's context; the reason.
     Full(String),
@@ -116,6 +116,7 @@ impl<E> Execution<'_, E> {
                 return Ok(Finished::Budget(limit));
             }
             let sent = self.history.texts();
+            let conversation = *self.conversation;
             let (reply, input_tokens) = match self.ask().await? {
                 Answer::Reply {
                     reply,
@@ -123,7 +124,10 @@ impl<E> Execution<'_, E> {
                 } => (reply, input_tokens),
                 Answer::Full(why) => return Ok(Finished::Full(why)),
             };
-            if let Some(why) = window.count(sent, input_tokens) {
+            if conversation != *self.conversation {
+                window = Window::default();
+            }
+            if let Some(why) = input_tokens.and_then(|tokens| window.count(sent, tokens)) {
                 self.close_calls(TRUNCATED).await?;
                 return Ok(Finished::Full(why));
             }
@@ -163,7 +167,7 @@ impl<E> Execution<'_, E> {
                         "{name} was called {count} times with the same result"
                     )));
                 }
-                // A reply may have any number of calls. The budget ends the run before the next one.
+                // A reply may have any number of calls. The budget then ends the run before the next model call.
                 let elapsed = self.started.elapsed();
                 if self.limits.budget.out_of_time(elapsed).is_some() {
                     self.close_calls(OUT_OF_TIME).await?;
@@ -239,7 +243,7 @@ impl<E> Execution<'_, E> {
         self.append(entry, begun.elapsed()).await?;
         Ok(Answer::Reply {
             reply,
-            input_tokens: used.input_tokens,
+            input_tokens: (used.model_calls == 1).then_some(used.input_tokens),
         })
     }
 

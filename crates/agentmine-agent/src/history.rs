@@ -17,6 +17,15 @@ pub struct History {
     result: Option<MeasuredResult>,
 }
 
+/// What a request has besides the model's replies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Texts {
+    /// Bytes of prompts and results.
+    pub bytes: usize,
+    /// How many of them are user messages.
+    pub from_users: usize,
+}
+
 /// A result that was pushed and measured by an earlier session of the task.
 #[derive(Debug, Clone, PartialEq)]
 struct MeasuredResult {
@@ -116,17 +125,22 @@ impl History {
         &self.messages
     }
 
-    /// Bytes of the texts that any server reads whole: prompts and results. Chat templates leave away what the model thought
-    /// before.
+    /// Size of the texts that every server reads whole. Replies do not count: chat templates drop what the model thought
+    /// before a user message.
     #[must_use]
-    pub fn texts(&self) -> usize {
-        let size = |message: &Message| match message {
-            Message::System { text } | Message::User { text } | Message::Tool { text, .. } => {
-                text.len()
+    pub fn texts(&self) -> Texts {
+        let mut texts = Texts::default();
+        for message in &self.messages {
+            match message {
+                Message::User { text } => {
+                    texts.from_users += 1;
+                    texts.bytes += text.len();
+                }
+                Message::System { text } | Message::Tool { text, .. } => texts.bytes += text.len(),
+                Message::Assistant(_) => {}
             }
-            Message::Assistant(_) => 0,
-        };
-        self.messages.iter().map(size).sum()
+        }
+        texts
     }
 
     /// Appends a message.

@@ -32,7 +32,7 @@ pub use check::{Check, Standing};
 pub use discussion::{Discussion, Remark, RemarkOrder, hidden_text};
 pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Facts, WebRequest};
-pub use history::History;
+pub use history::{History, Texts};
 pub use incoming::Hidden;
 pub use memory::{
     GivenMemory, MemoryChoice, MemoryReason, MemoryShare, as_shown, estimated_tokens, given_memory,

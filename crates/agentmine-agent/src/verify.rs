@@ -15,7 +15,10 @@ const MAX_REASON: usize = 500;
 pub fn missing(facts: &Facts) -> Option<String> {
     let mut missing = Vec::new();
     if let Some(error) = &facts.push_error {
-        missing.push(format!("- the push failed: {}", error.trim()));
+        missing.push(format!(
+            "- not all of the work is on the branch: {}",
+            error.trim()
+        ));
     }
     if facts.head.is_none() {
         missing.push("- nothing was pushed".to_owned());

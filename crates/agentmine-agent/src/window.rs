@@ -3,6 +3,8 @@
 //!
 //! The sign is the server's own count of the input: it stops growing while what it is sent grows.
 
+use crate::history::Texts;
+
 /// Growth of what was sent that has to show in the count, in bytes.
 const GROWTH: usize = 32 * 1024;
 /// Bytes that a token stands for at most, on the average of a growth of that size. Prose and source code have three to five,
@@ -28,22 +30,26 @@ pub(crate) struct Window {
 /// One request.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
-    bytes: usize,
+    texts: Texts,
     tokens: u64,
 }
 
 impl Window {
-    /// Adds a request: the size of its [texts](crate::history::History::texts) and the server's count of all input.
-    /// Returns what is wrong once the server drops a part of what it is sent.
-    pub(crate) fn count(&mut self, bytes: usize, tokens: u64) -> Option<String> {
-        let newest = Counted { bytes, tokens };
-        let Some(most) = self.most else {
-            let follows = tokens.saturating_mul(PLAUSIBLE) >= bytes as u64;
+    /// Adds a request: what was sent, and the server's count of all input. Returns what is wrong once the server drops a
+    /// part of what it is sent.
+    pub(crate) fn count(&mut self, texts: Texts, tokens: u64) -> Option<String> {
+        let newest = Counted { texts, tokens };
+        // After a user message there may be fewer: a chat template drops what the model thought before it.
+        let is_comparable =
+            |most: &Counted| texts.from_users == most.texts.from_users || tokens >= most.tokens;
+        let Some(most) = self.most.filter(is_comparable) else {
+            let follows = tokens.saturating_mul(PLAUSIBLE) >= texts.bytes as u64;
             self.most = follows.then_some(newest);
+            self.dropped = 0;
             return None;
         };
         self.counts_only_new |= tokens < most.tokens / 2;
-        let growth = bytes.saturating_sub(most.bytes);
+        let growth = texts.bytes.saturating_sub(most.texts.bytes);
         let least = most.tokens + growth as u64 / BYTES_PER_TOKEN;
         if growth >= GROWTH && tokens < least {
             self.dropped += 1;
@@ -58,9 +64,9 @@ impl Window {
                 "the model's server does not read the whole conversation: it counted {} input tokens for {} KB of text, and {} \
                  for {} KB. Give it a larger context length (Ollama: OLLAMA_CONTEXT_LENGTH, LM Studio: Context Length)",
                 most.tokens,
-                most.bytes / 1024,
+                most.texts.bytes / 1024,
                 tokens,
-                bytes / 1024,
+                texts.bytes / 1024,
             )
         })
     }
@@ -70,12 +76,18 @@ impl Window {
 mod tests {
     use super::*;
 
-    const KB: usize = 1024;
+    /// A request of so many KB.
+    fn texts(kb: usize) -> Texts {
+        Texts {
+            bytes: kb * 1024,
+            from_users: 1,
+        }
+    }
 
     /// What was found after each request; sizes in KB.
     fn found(requests: &[(usize, u64)]) -> Vec<bool> {
         let mut window = Window::default();
-        let count = |(kb, tokens): &(usize, u64)| window.count(kb * KB, *tokens).is_some();
+        let count = |(kb, tokens): &(usize, u64)| window.count(texts(*kb), *tokens).is_some();
         requests.iter().map(count).collect()
     }
 
@@ -86,10 +98,23 @@ mod tests {
     }
 
     #[test]
+    fn thoughts_that_are_dropped_after_a_user_message_are_not() {
+        let mut window = Window::default();
+        assert_eq!(window.count(texts(200), 80_000), None);
+        for (kb, tokens) in [(202, 50_000), (240, 59_500), (245, 61_000), (250, 62_500)] {
+            let later = Texts {
+                from_users: 2,
+                ..texts(kb)
+            };
+            assert_eq!(window.count(later, tokens), None, "{kb}");
+        }
+    }
+
+    #[test]
     fn the_message_says_what_was_counted_and_what_to_do() {
         let mut window = Window::default();
-        window.count(12 * KB, 3900);
-        let found = (0..3).find_map(|_| window.count(90 * KB, 4096)).unwrap();
+        window.count(texts(12), 3900);
+        let found = (0..3).find_map(|_| window.count(texts(90), 4096)).unwrap();
         assert!(found.contains("3900 input tokens for 12 KB"));
         assert!(found.contains("4096 for 90 KB"));
         assert!(found.contains("OLLAMA_CONTEXT_LENGTH"));

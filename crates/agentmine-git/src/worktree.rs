@@ -109,8 +109,9 @@ impl View {
                     place: found.path,
                 });
             }
-            // Git writes it last.
+            // Git writes it last. One that was killed before leaves its lock.
             if !admin.join("index").is_file() {
+                let _ = std::fs::remove_file(admin.join("index.lock"));
                 check_out(path)?;
             }
             return Ok(found);
@@ -270,6 +271,10 @@ fn read(admin: &Path, name: &str) -> Option<Worktree> {
     let gitdir = std::fs::read_to_string(admin.join("gitdir")).ok()?;
     // Relative to this folder with `worktree.useRelativePaths`.
     let path = admin.join(Path::new(gitdir.trim_end_matches('\n')).parent()?);
+    let path = match gitdir.starts_with('/') {
+        true => path,
+        false => path.canonicalize().unwrap_or(path),
+    };
     let head = std::fs::read_to_string(admin.join("HEAD")).ok()?;
     let branch = head.trim().strip_prefix("ref: refs/heads/");
     Some(Worktree {
@@ -486,6 +491,7 @@ mod tests {
         let made = view.add_worktree("t", &path, "b").unwrap();
         // Git writes the index when all files are there.
         std::fs::remove_file(repository.join(".git/worktrees/t/index")).unwrap();
+        std::fs::write(repository.join(".git/worktrees/t/index.lock"), "").unwrap();
         std::fs::remove_file(path.join("a.txt")).unwrap();
         assert_eq!(view.add_worktree("t", &path, "b").unwrap(), made);
         assert_eq!(git(&path, &["status", "--porcelain"]), "");

@@ -177,8 +177,22 @@ pub(crate) fn is_standard_input(file: &Value) -> bool {
 }
 
 /// Parts of the functions by which code runs programs, in lower case.
-const RUNS: [&str; 10] = [
-    "system", "process", "popen", "exec", "spawn", "command", "shell", "passthru", "`", "|",
+const RUNS: [&str; 15] = [
+    "system",
+    "process",
+    "popen",
+    "exec",
+    "spawn",
+    "command",
+    "shell",
+    "passthru",
+    "proc_open",
+    "open3",
+    "qx",
+    "%x",
+    "deno.run",
+    "`",
+    "|",
 ];
 
 /// The texts in the quotes of code, one by one and joined, which finds `os.system("rm -rf x")` and

@@ -73,7 +73,7 @@ fn unless_lost(exit: Exit, lost: &OnceLock<io::Error>) -> Result<Exit> {
             Exit::Other,
             format!("the output could not be written: {error}"),
         )
-        .hint("the command itself was carried out; make room before you repeat it")
+        .hint("the command itself was carried out; check stdout before you repeat it")
         .into()),
         Some(_) | None => Ok(exit),
     }

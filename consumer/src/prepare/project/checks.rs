@@ -112,7 +112,11 @@ fn cargo_test(layout: &Layout, folder: &str) -> &'static str {
 fn is_cargo_member(layout: &Layout, folder: &str) -> bool {
     let is_workspace = |above: &str| {
         let text = layout.text(above, "Cargo.toml").unwrap_or_default();
-        text.lines().any(|line| line.starts_with("[workspace"))
+        let has = |start: &str| {
+            text.lines()
+                .any(|line| line.trim_start().starts_with(start))
+        };
+        has("[workspace") && !has("exclude")
     };
     !layout.has(folder, "Cargo.lock") && layout.above(folder, is_workspace)
 }

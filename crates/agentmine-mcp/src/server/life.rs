@@ -272,6 +272,10 @@ struct Crashes {
     waits: Backoff,
     has_run: bool,
     running_since: Option<Instant>,
+    /// Whether it was given up since it last ran for a while.
+    was_given_up: bool,
+    /// Whether it was reached after that, and went down at once. Its tools would come and go, so it stays away.
+    flaps: bool,
 }
 
 impl Crashes {
@@ -282,6 +286,8 @@ impl Crashes {
             waits: Backoff::new(policy.restart_backoff, MAX_WAIT),
             has_run: false,
             running_since: None,
+            was_given_up: false,
+            flaps: false,
         }
     }
 
@@ -300,14 +306,17 @@ impl Crashes {
         let ran = self.running_since.take().map(|since| since.elapsed());
         if ran.is_some_and(|ran| ran >= STABLE) {
             self.waits.reset();
+            self.was_given_up = false;
         }
+        self.flaps |= ran.is_some() && self.was_given_up;
         (self.has_run && self.waits.failures() < self.max).then(|| self.waits.delay())
     }
 
     /// The wait before another attempt to reach a server that was given up; `None`: there is none.
     fn next_attempt(&mut self, server: &Server) -> Option<Duration> {
         let is_elsewhere = server.config.place().is_none();
-        (is_elsewhere && self.has_run && self.max > 0).then(|| self.waits.delay())
+        self.was_given_up = true;
+        (is_elsewhere && self.has_run && self.max > 0 && !self.flaps).then(|| self.waits.delay())
     }
 
     fn given_up(&self, server: &str, last: McpError) -> McpError {

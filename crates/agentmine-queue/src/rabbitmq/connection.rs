@@ -245,7 +245,7 @@ fn parse(url: &Secret) -> Result<AMQPUri, QueueError> {
     if uri.vhost.is_empty() {
         uri.vhost = "/".into();
     }
-    // It takes an address of IPv6 for no host, which is localhost.
+    // For an IPv6 address it finds no host, and uses localhost.
     if let Some(address) = ipv6_host(url.expose()) {
         uri.authority.host = address.to_string();
     }
@@ -430,10 +430,15 @@ fn explain_refusal(refusal: &AMQPError) -> Option<String> {
             "the user lacks a permission: {message}. hint: let it configure, write and read what begins with \
              queue.prefix or with amq.gen, and amq.default (rabbitmqctl set_permissions)"
         )),
-        AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Some(format!(
-            "{message}. hint: correct the virtual host, which is the path of queue.url, or create it and let the user \
-             use it (rabbitmqctl add_vhost, set_permissions)"
-        )),
+        // The broker also uses it for limits.
+        AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED)
+            if message.contains("vhost") && !message.contains("limit") =>
+        {
+            Some(format!(
+                "{message}. hint: correct the virtual host, which is the path of queue.url, or create it and let the user \
+                 use it (rabbitmqctl add_vhost, set_permissions)"
+            ))
+        }
         _ => None,
     }
 }
@@ -492,5 +497,10 @@ mod tests {
             missing.contains("hint: correct the virtual host"),
             "{missing}"
         );
+        let full = AMQPError::new(
+            AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED),
+            "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (2) is reached".into(),
+        );
+        assert_eq!(explain_refusal(&full), None);
     }
 }

@@ -180,13 +180,13 @@ async fn a_restart_of_the_server_between_two_operations_is_not_noticed() {
 async fn the_end_of_an_idle_session_is_not_noticed() {
     on(Database::postgres(), async |world: World| {
         let database = &world.database;
-        let limit = r#"ALTER DATABASE "NAME" SET idle_session_timeout = '100ms'"#;
+        let limit = r#"ALTER DATABASE "NAME" SET idle_session_timeout = '500ms'"#;
         database.on_server(limit).await;
         let store = connect(&database.config()).await.unwrap();
         let lease = world.leased(1).await;
         store.append_step(&lease, &note("x")).await.unwrap();
         // Too short a time for a test of the connection before its next use.
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        tokio::time::sleep(Duration::from_millis(850)).await;
         store.append_step(&lease, &note("y")).await.unwrap();
         store.close().await;
         database
@@ -196,7 +196,8 @@ async fn the_end_of_an_idle_session_is_not_noticed() {
     .await;
 }
 
-/// An administrator may set another level of isolation, at which who waited for a lock would not see what its holder wrote.
+/// An administrator may set another isolation level, at which a transaction that waited for a lock does not see what its
+/// holder wrote.
 #[tokio::test]
 async fn the_isolation_that_the_server_prefers_changes_nothing() {
     on(Database::postgres(), async |world: World| {

@@ -184,8 +184,8 @@ const RETURN_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// A transaction that is not committed is rolled back; on SQLite it holds the write lock until then.
 ///
-/// The connection goes back to its pool within [`RETURN_LIMIT`], or is closed. The pool alone would wait for it as long as TCP
-/// repeats what was sent to a server whose host is gone, a quarter of an hour, and its place would be taken until then.
+/// The connection goes back to its pool within [`RETURN_LIMIT`], or is closed. The pool alone would wait as long as TCP
+/// retransmits to a host that is gone, about a quarter of an hour, and the place would be taken until then.
 pub(crate) struct Db<D: Dialect> {
     /// Until it is given back.
     connection: Option<PoolConnection<D>>,
@@ -312,7 +312,7 @@ impl<D: Dialect> Drop for Db<D> {
 /// Gives a connection back to its pool, or closes it.
 async fn give_back<D: Dialect>(mut connection: PoolConnection<D>, scope: Scope) {
     if scope == Scope::Transaction {
-        // What has not begun, or is over after an error, is no transaction; the refusal is of no interest then.
+        // If no transaction is open, this changes nothing, and its error does not matter.
         let rolling_back = D::control(&mut connection, "ROLLBACK");
         if timeout(RETURN_LIMIT, rolling_back).await.is_err() {
             connection.close_on_drop();

@@ -1,4 +1,4 @@
-//! A stand-in for a Postgres server, for what a real one does only where a test cannot bring it to.
+//! A stand-in for a Postgres server, for behaviour that a test cannot provoke in a real one.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -153,7 +153,7 @@ impl Client {
                 Outcome::Reply(reply) => return Ok(Sent::Reply(reply)),
                 Outcome::NoToken(until) => attempts.wait_until(self.not_at_once(until)).await?,
                 Outcome::Denied(error) => return Err(error),
-                // Anybody may write texts of which a page of a list has too many.
+                // Anybody may write comments so long that a page of them exceeds the limit.
                 Outcome::TooLarge(detail) => match call.with_smaller_page() {
                     Some(page) => {
                         let url = page.url.as_str();

@@ -1,9 +1,9 @@
-//! Smaller pages of a list: anybody may write texts of which a usual page is too large.
+//! Smaller pages of a list, for when a page with long texts exceeds the size limit of a reply.
 
 use url::Url;
 
-/// The address of a page that begins where this one does, with fewer entries; the pages after it have as few. `None`: it is
-/// the address of no page, or of one entry.
+/// The address of a page that begins where this one does, with fewer entries; the pages after it have as few. `None` if the
+/// address has no page size, or a size of one.
 pub(super) fn smaller_page(url: &Url) -> Option<Url> {
     let number = |key: &str| {
         let mut pairs = url.query_pairs();

@@ -1,5 +1,7 @@
 //! The newest notes of a project, and the award emojis on them.
 
+use std::ops::ControlFlow;
+
 use agentmine_domain::{Addressed, ItemKind, ItemRef};
 use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
@@ -11,7 +13,7 @@ use super::api::Api;
 use super::notes::comment;
 use super::wire::{Note, User};
 use crate::error::TrackerError;
-use crate::forge::Call;
+use crate::forge::{Call, Reply};
 use crate::item::{Comment, RecentComment};
 
 /// The emoji by which a note is acknowledged.
@@ -51,8 +53,16 @@ impl Api {
             .append_pair("sort", "desc")
             .append_pair("per_page", "100");
         let what = format!("the events of {}", of.repo_path);
-        let reply = self.client.get(url).await?.ok(&what)?;
-        let mut found = reply.json::<Vec<Value>>()?;
+        // The newest hundred, however large its pages may be.
+        let mut found = Vec::new();
+        let take = |reply: &Reply| {
+            found.extend(reply.json::<Vec<Value>>()?);
+            Ok(match found.len() < 100 {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        };
+        self.client.pages_until(url, &what, take).await?;
         // Notes on commits and snippets have no number.
         found.retain(|event| event["note"]["noteable_iid"].is_u64());
         let events = self.client.fitting::<Event>(found, &what).into_iter();

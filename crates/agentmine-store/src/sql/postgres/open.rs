@@ -77,8 +77,8 @@ pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>,
     Ok(store)
 }
 
-/// What holds for the sessions of a pool, whatever an administrator has set for the database or the role. A statement
-/// that waited for a lock has to see what its holder has written, as at this level of isolation.
+/// What holds for the sessions of a pool, whatever an administrator has set for the database or the role. After
+/// waiting for a lock, a statement has to see what the lock's holder wrote, which this isolation level guarantees.
 fn settings(limit: Duration) -> String {
     format!(
         "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
@@ -147,7 +147,7 @@ async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
         .await?;
     let migrator = migrations::migrator(migrations::POSTGRES);
     match migrator.run(&mut connection).await {
-        // It creates its table if it is missing, and the server asks for the right to, even if it is there.
+        // sqlx runs CREATE TABLE IF NOT EXISTS, and Postgres checks the privilege even if the table exists.
         Err(MigrateError::Execute(error)) if code(&error).as_deref() == Some(NOT_ALLOWED) => {
             if !schema::is_complete(&mut connection).await? {
                 return Err(MigrateError::Execute(error).into());

@@ -7,7 +7,7 @@
 //! Accepted: a pooler whose sessions are busy at this moment is not noticed.
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection as _, PgConnection, Row as _};
+use sqlx::{Connection as _, Executor as _, PgConnection, Row as _};
 
 use super::connect::attempt;
 use crate::sql::failure::Failure;
@@ -33,6 +33,8 @@ pub(super) async fn refuse(
 
 /// The process of the server that answers. The statement is not prepared: another client's may have its name.
 async fn session(connection: &mut PgConnection) -> Result<i32, sqlx::Error> {
+    // A proxy that gives a client a session of its own once it changes a setting (RDS Proxy) is fine. This is the default.
+    connection.execute("SET extra_float_digits = 1").await?;
     let row = sqlx::raw_sql("SELECT pg_backend_pid()")
         .fetch_one(connection)
         .await?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentmine_runtime::backoff::Backoff;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{Connection as _, PgConnection, Row as _};
 use tokio::time::Instant;
 
 use super::connect::attempt;
@@ -67,10 +67,11 @@ async fn version(options: &PgConnectOptions) -> Result<i64, Failure> {
 }
 
 async fn newest(connection: &mut PgConnection) -> Result<i64, Failure> {
-    let newest: Result<Option<i64>, sqlx::Error> =
-        sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations WHERE success")
-            .fetch_one(connection)
-            .await;
+    // Not prepared: behind a pooler, another client's statement may have its name.
+    let newest = sqlx::raw_sql("SELECT max(version) FROM _sqlx_migrations WHERE success")
+        .fetch_one(connection)
+        .await
+        .and_then(|row| row.try_get::<Option<i64>, _>(0));
     match newest {
         Err(error) if is_missing(&error) => Ok(0),
         newest => Ok(newest?.unwrap_or(0)),
