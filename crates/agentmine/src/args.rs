@@ -20,7 +20,8 @@ use crate::worker::WorkerCommand;
 #[derive(Debug, Parser)]
 #[command(name = "agentmine", version)]
 pub(crate) struct Args {
-    /// Configuration file [default: ./config.yaml (except for `run`), then ~/.config/agentmine/config.yaml]
+    /// Configuration file [default: ./config.yaml (not read by `run` and `mcp`, except `mcp serve`), then
+    /// ~/.config/agentmine/config.yaml]
     #[arg(long, short, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]

@@ -46,7 +46,7 @@ pub(super) fn out_of_reach(boundary: &str, store: StoreKind) -> Option<&'static 
         "store.name_branch" => {
             Some("this fleet has no pattern for branches; `branch_names` kills it there")
         }
-        "store.skip_delay" => Some("only `agentmine run` passes it"),
+        "store.skip_delay" => Some("only commands of `agentmine` pass it"),
         "store.obey" | "tracker.reaction_create" => {
             Some("nobody of the walk writes a command; `commands` kills it there")
         }

@@ -364,8 +364,8 @@ pub struct Execution {
     /// Commands that need a person's agreement, in the same form. In the fleet nobody is available to ask: they
     /// are refused, and the model is informed of the rule and of what to do instead.
     pub ask_commands: Vec<String>,
-    /// Exceptions from `ask_commands`, in the same form: `terraform plan` runs though `terraform` would be
-    /// requested. The rule with more words decides, and `ask_commands` where both have as many. This is not a
+    /// Exceptions from `ask_commands`, in the same form: `terraform plan` runs although `terraform`
+    /// needs agreement. The rule with more words decides, and `ask_commands` where both have as many. This is not a
     /// list of everything that may run: commands that match no rule run. It makes no exception from `denied_commands`,
     /// because words match in any order, so that a denied command could be written like the exception.
     pub allowed_commands: Vec<String>,

@@ -79,7 +79,7 @@ pub(crate) enum TaskCommand {
     Pause(Request),
     /// Queue a paused task again
     Resume(Request),
-    /// Start a task that is over again; start one that waits for a time now
+    /// Start an ended task again, or one that waits for a delay at once
     Retry(Request),
     /// Show why a task is or is not being worked on, or why an item's request does not start work
     Why {
