@@ -81,6 +81,11 @@ pub(crate) enum SessionError {
         "the branch {branch:?} cannot be pushed to, because {why}. hint: allow AgentMine's account to push to it, then request the work again"
     )]
     ProtectedBranch { branch: String, why: String },
+    /// The repository has a branch above the work branch.
+    #[error(
+        "the branch `{other}` is in the way of `{branch}`, since git has no branch below another one. hint: rename or delete `{other}`, then request the work again"
+    )]
+    BranchInTheWay { branch: String, other: String },
     #[error("the branch moved during or after the measurement")]
     BranchMoved,
     /// The agent that the task names cannot work on it.
@@ -203,6 +208,7 @@ impl SessionError {
             | Self::Conversation(_)
             | Self::NotASeparateBranch(_)
             | Self::ProtectedBranch { .. }
+            | Self::BranchInTheWay { .. }
             | Self::BranchMoved
             | Self::Agent(_)
             | Self::NoResult(_) => Blame::Task,

@@ -220,6 +220,11 @@ fn wrong_memory_is_refused_with_its_exit_code() {
         5,
         &["there is no record"],
     );
+    home.refused(
+        &["memory", "update", "linter", "--version=1"],
+        2,
+        &["nothing to change is named", "hint: name a field"],
+    );
     let again = add(&["linter", "--category=c", "--title=T"]);
     home.refused(
         &again,

@@ -210,7 +210,7 @@ async fn a_refused_account_pauses_the_task_which_continues_with_its_work() {
     for (fault, words) in [
         (
             string_code(),
-            ["refused the credentials (401)", "hint: check model.api_key"],
+            ["no key is set (401)", "hint: set OPENAI_API_KEY"],
         ),
         (
             Fault::Refusal(refusal),

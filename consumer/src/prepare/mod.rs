@@ -22,6 +22,7 @@ use std::sync::Arc;
 use agentmine_agent::{Project, Resumed, Solution, Start};
 use agentmine_domain::Lease;
 use agentmine_effects::is_final;
+use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
 use agentmine_runtime::config::{BackendKind, EffectiveAgent};
@@ -29,7 +30,7 @@ use agentmine_runtime::failpoint::around;
 use agentmine_runtime::permit::Permit;
 use agentmine_sandbox::{SandboxError, SandboxRole, SandboxSpec};
 use agentmine_store::{Checkpoint, Store};
-use agentmine_trackers::Item;
+use agentmine_trackers::{GitSource, Item, Repository};
 use async_trait::async_trait;
 
 use crate::error::SessionError;
@@ -123,6 +124,7 @@ pub(crate) async fn prepare(
     let repository = ctx.effects.tracker().repository(&ctx.task.item).await?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
+    refuse_below_another(&branches, &repository).await?;
     // None of these requests to the tracker needs the answer of another.
     let ((), co_author, agent) = tokio::try_join!(
         refuse_protected(ctx, &branches.work),
@@ -216,6 +218,26 @@ async fn refuse_protected(ctx: &SessionContext, branch: &str) -> Result<(), Sess
         Some(why) => Err(SessionError::ProtectedBranch {
             branch: branch.to_owned(),
             why,
+        }),
+    }
+}
+
+/// Fails if the repository on this machine has a branch above the work branch. On a host this costs a request; there the
+/// gateway names the branch when the work is pushed.
+async fn refuse_below_another(
+    branches: &WorkBranches,
+    repository: &Repository,
+) -> Result<(), SessionError> {
+    let source = match &repository.source {
+        source @ GitSource::Path(_) => source.clone(),
+        GitSource::Http { .. } => return Ok(()),
+    };
+    let bare = BareRepo::new(upstream(source)).map_err(SessionError::BareRepo)?;
+    match naming::branch_above(&bare, &branches.work).await? {
+        None => Ok(()),
+        Some(other) => Err(SessionError::BranchInTheWay {
+            branch: branches.work.clone(),
+            other: other.to_owned(),
         }),
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use agentmine_agent::journal::{Entry, newest_start};
 use agentmine_agent::{BranchWords, Journal as _, branch_question, branch_words, described_by};
 use agentmine_domain::{BranchType, TaskHome, TaskOrigin, Usage, slug};
-use agentmine_gateway::facts::BareRepo;
+use agentmine_gateway::facts::{BareRepo, FactsError};
 use agentmine_llm::{Model as _, ModelRequest};
 use agentmine_runtime::config::{BranchField, BranchPattern};
 use agentmine_store::NamedBranch;
@@ -149,13 +149,8 @@ async fn with_fallbacks(
 async fn record(ctx: &SessionContext, name: &str) -> Result<String, SessionError> {
     let repository = ctx.effects.tracker().repository(&ctx.task.item).await?;
     let bare = BareRepo::new(upstream(repository.source)).map_err(SessionError::BareRepo)?;
-    let mut obstacle = None;
-    for (end, _) in name.match_indices('/') {
-        // Git has no branch below another one.
-        if bare.resolve(&name[..end]).await?.is_some() {
-            obstacle = Some(format!("there is a branch `{}`", &name[..end]));
-        }
-    }
+    let above = branch_above(&bare, name).await?;
+    let mut obstacle = above.map(|above| format!("there is a branch `{above}`"));
     if obstacle.is_none() {
         for number in 1..=MOST_NAMES {
             let name = match number {
@@ -181,6 +176,20 @@ async fn record(ctx: &SessionContext, name: &str) -> Result<String, SessionError
     }
 }
 
+/// The branch of the repository that `name` would be below, which git does not allow.
+pub(super) async fn branch_above<'a>(
+    bare: &BareRepo,
+    name: &'a str,
+) -> Result<Option<&'a str>, FactsError> {
+    for (end, _) in name.match_indices('/') {
+        let above = &name[..end];
+        if bare.resolve(above).await?.is_some() {
+            return Ok(Some(above));
+        }
+    }
+    Ok(None)
+}
+
 async fn recorded(ctx: &SessionContext, name: &str) -> Result<NamedBranch, SessionError> {
     let store = &ctx.deps.store;
     ctx.heartbeat
@@ -197,5 +206,37 @@ async fn has_pull_request(ctx: &SessionContext, name: &str) -> Result<bool, Sess
     match found.await {
         Err(TrackerError::NotFound { .. }) => Ok(false),
         found => Ok(found?.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use agentmine_gateway::Upstream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_branch_above_another_name_is_found() {
+        let repository = tempfile::tempdir().unwrap();
+        let identity = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"];
+        for args in [
+            ["init", "-q", "-b", "main"].as_slice(),
+            &["commit", "-q", "--allow-empty", "-m", "Start"],
+            &["branch", "agentmine"],
+        ] {
+            let mut git = Command::new("git");
+            let git = git.arg("-C").arg(repository.path()).args(identity);
+            assert!(git.args(args).status().unwrap().success());
+        }
+        let bare = BareRepo::new(Upstream::Path(repository.path().to_owned())).unwrap();
+        for (name, expected) in [
+            ("agentmine/issue-1-x", Some("agentmine")),
+            ("agentmine-2/issue-1-x", None),
+            ("fix", None),
+        ] {
+            assert_eq!(branch_above(&bare, name).await.unwrap(), expected, "{name}");
+        }
     }
 }

@@ -106,6 +106,7 @@ fn kind(error: &LlmError) -> &'static str {
         LlmError::OutOfQuota { .. } => "out_of_quota",
         LlmError::NotFound { .. } => "not_found",
         LlmError::NotAnApi(_) => "not_an_api",
+        LlmError::NoTls { .. } => "no_tls",
         LlmError::ContextTooLong(_) => "context_too_long",
         LlmError::Unavailable { .. } => "unavailable",
         LlmError::Protocol(_) => "protocol",

@@ -63,6 +63,17 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) -> Option<LeaseE
     is_written.then_some(end)
 }
 
+/// A reason, and a sentence on the next line. Where both are shown on one line, a full stop is between them.
+fn followed_by(reason: &str, sentence: &str) -> String {
+    let reason = reason.trim_end();
+    let is_complete = reason.ends_with(['.', '!', '?', ':', ';', '…']) || reason.ends_with("```");
+    let stop = match is_complete {
+        true => "",
+        false => ".",
+    };
+    format!("{reason}{stop}\n{sentence}")
+}
+
 fn hand_over() -> LeaseEnd {
     LeaseEnd::HandOver {
         reason: "the worker was shut down".into(),
@@ -97,7 +108,7 @@ async fn await_credentials(ctx: &SessionContext, refusal: &str) -> LeaseEnd {
     );
     let reason = credentials_reason(refusal);
     let _ = ctx
-        .note(&format!("{reason}\nThe task is paused until then."))
+        .note(&followed_by(&reason, "The task is paused until then."))
         .await;
     let session = ctx.session_name();
     log_unreported(ctx.effects.report_refused(refusal, &session).await);
@@ -147,7 +158,7 @@ async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
         // The claim beyond the last attempt reports the pull request, if there is one.
         Verdict::Retry(_) if !ctx.only_reports() => Some(retry(ctx, failure).await),
         Verdict::Retry(why) | Verdict::Fail(why) => {
-            Some(fail_unsure(ctx, &format!("{failure}\n{why}")).await)
+            Some(fail_unsure(ctx, &followed_by(&failure, &why)).await)
         }
     }
 }
@@ -157,9 +168,10 @@ async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
 async fn fail_unsure(ctx: &SessionContext, failure: &str) -> LeaseEnd {
     let branch = ctx.task.branch();
     let name = ctx.task.item.tracker.pull_request();
-    let reason = format!(
-        "{failure}\nIt is unknown whether the {name} was opened, because the tracker has not been reachable since. If it was, it is the one from the branch `{branch}`. Once the tracker is reachable, AgentMine looks for it; if it exists, the task is done."
+    let unsure = format!(
+        "It is unknown whether the {name} was opened, because the tracker has not been reachable since. If it was, it is the one from the branch `{branch}`. Once the tracker is reachable, AgentMine looks for it; if it exists, the task is done."
     );
+    let reason = followed_by(failure, &unsure);
     tracing::error!(reason, "the task failed; its pull request may be open");
     let _ = ctx.note(&format!("the task failed: {reason}")).await;
     finish(EndState::Failed, &reason)
@@ -183,18 +195,19 @@ async fn wait(
     let outage = Outage::of(ctx).await;
     let limit = outage_limit(ctx);
     if outage.age() >= limit {
-        let reason = format!(
-            "{reason}\nThe task has been waiting for external services since {}, for more than consumer.outage_seconds ({} s)",
+        let waited = format!(
+            "The task has been waiting for external services since {}, for more than consumer.outage_seconds ({} s)",
             outage.since.format("%Y-%m-%d %H:%M UTC"),
             limit.as_secs()
         );
-        return give_up(ctx, reason).await;
+        return give_up(ctx, followed_by(&reason, &waited)).await;
     }
     if !outage.may_be_caused_by_the_task(&reason) {
         return Some(continue_later(ctx, &outage, reason, until).await);
     }
-    let reason = format!(
-        "{reason}\nThe engine has now stopped during more than one session of this task, so this attempt counts"
+    let reason = followed_by(
+        &reason,
+        "The engine has now stopped during more than one session of this task, so this attempt counts",
     );
     match attempts_are_left(ctx) {
         true => Some(release(ctx, &outage, reason, until, Attempt::Charged).await),
@@ -232,7 +245,7 @@ async fn release(
     );
     let reason = outage_reason(&reason);
     let _ = ctx
-        .note(&format!("{reason}\nThe task will be continued."))
+        .note(&followed_by(&reason, "The task will be continued."))
         .await;
     LeaseEnd::Release {
         reason,
@@ -325,5 +338,25 @@ pub(crate) async fn refuse_foreign(deps: &ConsumerDeps, claim: &Claim) {
     };
     if let Err(error) = deps.store.end_lease(&claim.lease, &end).await {
         tracing::error!(%error, "the lease could not be closed and will expire");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_that_follow_each_other_have_a_full_stop_between_them() {
+        for (reason, shown) in [
+            (
+                "hint: check OPENAI_API_KEY",
+                "hint: check OPENAI_API_KEY.\nNext.",
+            ),
+            ("gave up after 4 s)\n", "gave up after 4 s).\nNext."),
+            ("It failed.", "It failed.\nNext."),
+            ("It failed:\n```\nx\n```", "It failed:\n```\nx\n```\nNext."),
+        ] {
+            assert_eq!(followed_by(reason, "Next."), shown);
+        }
     }
 }

@@ -111,6 +111,7 @@ fn is_permanent(error: &SessionError) -> bool {
             LlmError::Refused { .. }
             | LlmError::NotFound { .. }
             | LlmError::NotAnApi(_)
+            | LlmError::NoTls { .. }
             | LlmError::Unauthorized { .. }
             | LlmError::OutOfQuota { .. }
             | LlmError::ContextTooLong(_)
@@ -139,6 +140,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::Checkpoint(_)
         | SessionError::NotASeparateBranch(_)
         | SessionError::ProtectedBranch { .. }
+        | SessionError::BranchInTheWay { .. }
         | SessionError::NoResult(_) => true,
         SessionError::Interrupted(_)
         | SessionError::Store(_)

@@ -347,6 +347,7 @@ fn is_refused_conversation(error: &LlmError) -> bool {
         | LlmError::OutOfQuota { .. }
         | LlmError::NotFound { .. }
         | LlmError::NotAnApi(_)
+        | LlmError::NoTls { .. }
         | LlmError::ContextTooLong(_)
         | LlmError::Unavailable { .. }
         | LlmError::Protocol(_)

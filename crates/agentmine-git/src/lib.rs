@@ -9,6 +9,7 @@ mod home;
 mod launcher;
 mod layout;
 mod limits;
+mod owner;
 mod temporary;
 mod view;
 mod worktree;

@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use crate::home::GitHome;
 use crate::layout::Layout;
 use crate::limits::Errand;
+use crate::owner;
 
 /// What is linked from the common folder, if it is there. A lock of a linked file is made beside its target.
 const SHARED: [&str; 7] = [
@@ -36,8 +37,18 @@ pub enum ViewError {
     #[error("{0} is not a git repository")]
     NoRepository(PathBuf),
     /// Git cannot be started.
-    #[error("cannot start git: {0}. hint: install git")]
+    #[error("cannot start git: {0}{hint}", hint = install_hint(.0))]
     NoGit(io::Error),
+    /// It belongs to another user, and this process is root.
+    #[error(
+        "{folder} belongs to user {owner}, who could no longer use what root writes there. hint: run this as that user, or allow it with `git config --global --add safe.directory {folder}`"
+    )]
+    Foreign {
+        /// The top of its work tree, or the repository itself if it is bare.
+        folder: PathBuf,
+        /// The user's id.
+        owner: u32,
+    },
     /// Its configuration is not one that git understands.
     #[error("the git configuration of {folder} cannot be read: {why}")]
     Configuration {
@@ -83,6 +94,21 @@ impl View {
         Self::of(here, layout)
     }
 
+    /// As [`Self::open`], for work whose result is written to the repository.
+    ///
+    /// # Errors
+    /// [`ViewError`]; only here [`ViewError::Foreign`].
+    pub fn open_to_write(folder: &Path) -> Result<Self, ViewError> {
+        let view = Self::open(folder)?;
+        match owner::foreign(&view.layout)? {
+            None => Ok(view),
+            Some(owner) => Err(ViewError::Foreign {
+                folder: view.layout.top.clone(),
+                owner,
+            }),
+        }
+    }
+
     /// Of the repository at `folder`, for git's server programs. `HEAD` is that of the main work tree; the
     /// others are known too, so that no branch is pushed to that is checked out anywhere.
     ///
@@ -121,6 +147,12 @@ impl View {
     #[must_use]
     pub fn top(&self) -> &Path {
         &self.layout.top
+    }
+
+    /// Whether there is no work tree.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.layout.bare
     }
 
     /// With the objects, refs and configuration of the repository, shared by its work trees.
@@ -330,6 +362,14 @@ pub fn origin(folder: &Path) -> Result<RepositoryOrigin, ViewError> {
     })
 }
 
+/// Any other error, such as too many open files, is no sign that git is missing.
+fn install_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => ". hint: install git",
+        _ => "",
+    }
+}
+
 /// `umask`, `group`, `all` and their like, or octal permissions.
 fn is_sharing(value: &str) -> bool {
     let named = [
@@ -369,4 +409,18 @@ fn operators_excludes() -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
     let config = config.or_else(|| home.map(|home| home.join(".config")))?;
     Some(config.join("git/ignore"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_git_is_missing_the_hint_is_to_install_it() {
+        let shown = |code| ViewError::NoGit(io::Error::from_raw_os_error(code)).to_string();
+        assert!(shown(libc::ENOENT).ends_with(". hint: install git"));
+        let exhausted = shown(libc::EMFILE);
+        assert!(exhausted.contains("Too many open files"), "{exhausted}");
+        assert!(!exhausted.contains("hint"), "{exhausted}");
+    }
 }

@@ -19,14 +19,14 @@ pub enum LlmError {
         body: String,
     },
     /// The API refuses the credentials (401, 403).
-    #[error(
-        "the model API refused the credentials ({status}): {body}. hint: check model.api_key or OPENAI_API_KEY"
-    )]
+    #[error("the model API {} ({status}): {body}. hint: {}", .credentials.refused(), .credentials.hint())]
     Unauthorized {
         /// HTTP status.
         status: u16,
         /// The error body, capped and redacted.
         body: String,
+        /// What it was sent.
+        credentials: Credentials,
     },
     /// The account has no money or no quota left (402, or 429 with such words).
     #[error(
@@ -54,6 +54,14 @@ pub enum LlmError {
         "the server at model.base_url sent {0} instead of a reply. hint: check model.base_url, which usually ends in /v1"
     )]
     NotAnApi(String),
+    /// No TLS connection can be made to this address, however often it is tried.
+    #[error("no TLS connection to the server at model.base_url can be made: {why}. hint: {hint}")]
+    NoTls {
+        /// What TLS failed on, redacted.
+        why: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
     /// The conversation no longer fits the model.
     #[error(
         "the conversation is too long for the model: {0}. hint: use a model with a larger window, or request less at once"
@@ -79,7 +87,49 @@ pub enum LlmError {
     Replay(String),
 }
 
+/// What a request was sent with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credentials {
+    /// A key, or headers of the configuration.
+    Sent,
+    /// Nothing.
+    Missing,
+}
+
+impl Credentials {
+    fn refused(self) -> &'static str {
+        match self {
+            Self::Sent => "refused the credentials",
+            Self::Missing => "wants credentials, and no key is set",
+        }
+    }
+
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Sent => "check model.api_key or OPENAI_API_KEY",
+            Self::Missing => "set OPENAI_API_KEY or model.api_key",
+        }
+    }
+}
+
 impl LlmError {
+    /// The same error; where the API wants credentials (401), it names whether they were sent. With another status, that of a
+    /// blocked region say, a key may not be what is missing.
+    pub(crate) fn with(self, sent: Credentials) -> Self {
+        match self {
+            Self::Unauthorized {
+                status: status @ 401,
+                body,
+                credentials: _,
+            } => Self::Unauthorized {
+                status,
+                body,
+                credentials: sent,
+            },
+            other => other,
+        }
+    }
+
     /// The same error; an outage names the host of `url`.
     pub(crate) fn at(self, url: &Url) -> Self {
         match self {
@@ -126,6 +176,7 @@ impl LlmError {
             | Self::OutOfQuota { .. }
             | Self::NotFound { .. }
             | Self::NotAnApi(_)
+            | Self::NoTls { .. }
             | Self::ContextTooLong(_)
             | Self::Protocol(_)
             | Self::Replay(_) => Usage::default(),
@@ -146,6 +197,7 @@ impl LlmError {
             | Self::OutOfQuota { .. }
             | Self::NotFound { .. }
             | Self::NotAnApi(_)
+            | Self::NoTls { .. }
             | Self::Replay(_) => Blame::Ours,
             Self::Unavailable { until, .. } => Blame::World { until: *until },
             Self::Protocol(_) => Blame::OUTAGE,
@@ -177,6 +229,7 @@ mod tests {
         let unauthorized = LlmError::Unauthorized {
             status: 401,
             body: "no".into(),
+            credentials: Credentials::Sent,
         };
         let no_credit = LlmError::OutOfQuota {
             status: 402,
@@ -188,6 +241,13 @@ mod tests {
             (refused(422), Blame::Task),
             (not_found, Blame::Ours),
             (LlmError::NotAnApi("a web page".into()), Blame::Ours),
+            (
+                LlmError::NoTls {
+                    why: "no".into(),
+                    hint: "check it",
+                },
+                Blame::Ours,
+            ),
             (refused(301), Blame::Ours),
             (no_credit, Blame::Ours),
             (unauthorized, Blame::Ours),

@@ -18,7 +18,7 @@ use agentmine_runtime::config;
 use anyhow::Context;
 
 pub use api::Overflow;
-pub use error::LlmError;
+pub use error::{Credentials, LlmError};
 pub use message::{Extra, Message, ModelReply, Stop, ToolCall, ToolSpec};
 pub use model::{ConversationId, Delta, Model, ModelRequest, Probe};
 

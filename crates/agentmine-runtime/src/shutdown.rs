@@ -1,16 +1,21 @@
 //! Shutdown: drain first, then kill.
 //!
-//! The first SIGTERM or SIGINT starts the drain: loops stop taking work, and finish or give back what they
-//! have. A second signal, or the end of the deadline, kills. Guaranteed: `killed` includes `draining`, so
+//! The first SIGTERM, SIGINT or SIGHUP starts the drain: loops stop taking work, and finish or give back what they
+//! have. A second SIGTERM or SIGINT, or the end of the deadline, kills. Guaranteed: `killed` includes `draining`, so
 //! a loop that waits for the drain also wakes if the process is killed at once.
+//!
+//! A terminal that closes may send SIGHUP several times, by the kernel and by the shell; so SIGHUP never kills. Where it
+//! is ignored (`nohup`), it stays ignored.
 //!
 //! Accepted race: work that ends at the same instant as the deadline may see both.
 
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+
+const HANGUP: &str = "SIGHUP";
 
 /// The two events of a shutdown. Clones share them.
 #[derive(Debug, Clone)]
@@ -40,19 +45,24 @@ impl Shutdown {
         shutdown
     }
 
-    /// With SIGTERM and SIGINT of this process.
+    /// With SIGTERM and SIGINT of this process, and SIGHUP unless it is ignored.
     ///
     /// # Errors
     /// If the signal handlers cannot be installed.
     pub fn on_signals(deadline: Duration) -> std::io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut hangup = match is_ignored(libc::SIGHUP) {
+            true => None,
+            false => Some(signal(SignalKind::hangup())?),
+        };
         let (sender, receiver) = mpsc::channel(2);
         tokio::spawn(async move {
             loop {
                 let name = tokio::select! {
                     Some(()) = terminate.recv() => "SIGTERM",
                     Some(()) = interrupt.recv() => "SIGINT",
+                    Some(()) = next(hangup.as_mut()) => HANGUP,
                     else => return,
                 };
                 if sender.send(name).await.is_err() {
@@ -113,10 +123,31 @@ impl Shutdown {
             tracing::info!(signal = name, "draining, taking no new work");
             self.drain();
         }
-        if let Some(name) = signals.recv().await {
-            tracing::warn!(signal = name, "killed by a second signal");
-            self.kill();
+        while let Some(name) = signals.recv().await {
+            if name != HANGUP {
+                tracing::warn!(signal = name, "killed by a second signal");
+                self.kill();
+                return;
+            }
         }
+    }
+}
+
+/// Whether this process ignores the signal, by the choice of whoever started it. A handler would override that.
+fn is_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: zeros are a valid `sigaction`, and without a new action the call only writes to `current`.
+    unsafe {
+        let mut current: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut current) == 0
+            && current.sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// The next signal; never, if there is no handler.
+async fn next(signal: Option<&mut Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -155,6 +186,38 @@ mod tests {
         assert!(!shutdown.killed().is_cancelled());
         sender.send("SIGINT").await.unwrap();
         shutdown.killed().cancelled().await;
+    }
+
+    #[tokio::test]
+    async fn a_repeated_hangup_does_not_kill() {
+        let shutdown = Shutdown::new(LONG);
+        let (sender, receiver) = mpsc::channel(1);
+        let obeying = tokio::spawn(shutdown.clone().obey(receiver));
+        for _ in 0..3 {
+            sender.send(HANGUP).await.unwrap();
+        }
+        drop(sender);
+        obeying.await.unwrap();
+        assert!(shutdown.is_draining());
+        assert!(!shutdown.killed().is_cancelled());
+    }
+
+    /// The only test of this program with SIGHUP, which is the whole process's.
+    #[tokio::test]
+    async fn a_hangup_drains_unless_it_is_ignored() {
+        // SAFETY: neither action is a function.
+        let set = |action| unsafe { libc::signal(libc::SIGHUP, action) };
+        // SAFETY: it has no preconditions.
+        let hang_up = || unsafe { libc::raise(libc::SIGHUP) };
+        set(libc::SIG_IGN);
+        let under_nohup = Shutdown::on_signals(LONG).unwrap();
+        assert!(is_ignored(libc::SIGHUP));
+        hang_up();
+        set(libc::SIG_DFL);
+        let in_terminal = Shutdown::on_signals(LONG).unwrap();
+        hang_up();
+        in_terminal.draining().cancelled().await;
+        assert!(!under_nohup.is_draining());
     }
 
     #[tokio::test]

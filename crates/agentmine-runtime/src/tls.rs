@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 use url::Url;
 
 /// Makes ring the process's TLS provider. To be called first in `main`, and in tests that use HTTP. A
@@ -65,6 +65,55 @@ pub fn http_config(url: &Url, extra: Option<&Authority>) -> Result<ClientConfig,
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// Why a TLS connection cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsFault {
+    /// The server's certificate was not issued by an authority that is trusted, or cannot be used for a server.
+    Untrusted,
+    /// The server's certificate is for other names.
+    WrongName,
+    /// The server's certificate has expired, or is not valid yet.
+    OutOfDate,
+    /// The server does not use TLS.
+    Plain,
+}
+
+/// The fault of TLS that an error is about, or one of its causes.
+#[must_use]
+pub fn fault(error: &(dyn std::error::Error + 'static)) -> Option<TlsFault> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return of_tls(tls);
+        }
+        let io = error.downcast_ref::<std::io::Error>();
+        // The source of an I/O error is the cause of the error that it holds, not that error.
+        next = match io.and_then(std::io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn of_tls(error: &rustls::Error) -> Option<TlsFault> {
+    match error {
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => Some(TlsFault::OutOfDate),
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => Some(TlsFault::WrongName),
+        rustls::Error::InvalidCertificate(_) => Some(TlsFault::Untrusted),
+        // What the first byte of `HTTP/1.1` is taken for.
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(TlsFault::Plain),
+        _ => None,
+    }
 }
 
 /// The certificates of an authority that is trusted in addition to the system's. Cheap to clone.
@@ -129,5 +178,46 @@ impl Authority {
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_fault_of_tls_is_found_inside_of_other_errors() {
+        let certificate = rustls::Error::InvalidCertificate;
+        let other = rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity")));
+        for (error, expected) in [
+            (
+                certificate(CertificateError::UnknownIssuer),
+                Some(TlsFault::Untrusted),
+            ),
+            (
+                certificate(CertificateError::Other(other)),
+                Some(TlsFault::Untrusted),
+            ),
+            (
+                certificate(CertificateError::NotValidForName),
+                Some(TlsFault::WrongName),
+            ),
+            (
+                certificate(CertificateError::Expired),
+                Some(TlsFault::OutOfDate),
+            ),
+            (
+                rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType),
+                Some(TlsFault::Plain),
+            ),
+            (rustls::Error::DecryptError, None),
+        ] {
+            let of_handshake = io::Error::new(io::ErrorKind::InvalidData, error);
+            let of_connector = io::Error::other(of_handshake);
+            assert_eq!(fault(&of_connector), expected, "{of_connector}");
+        }
+        assert_eq!(fault(&io::Error::other("closed")), None);
     }
 }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use rmcp::handler::server::ServerHandler;
 use rmcp::service::ServiceExt;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use tokio_util::sync::CancellationToken;
 
 use crate::file_read::FileRead;
 use crate::file_write::FileWrite;
 use crate::gate::{Full, Gate};
+use crate::lines::answered;
 use crate::one_tool::OneToolServer;
 use crate::paths::OpenRoots;
 use crate::roots::AllowedRoots;
@@ -120,8 +120,7 @@ async fn stdio(
     let _ended = ended.clone().drop_guard();
     let (stdin, stdout) = stdio_pipes();
     let stdin = crate::one_tool::UntilEnd::new(stdin, ended.clone());
-    let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_LINE);
-    let transport = Gate::new(transport, full);
+    let transport = Gate::new(answered(stdin, stdout, MAX_LINE), full);
     let serving = async {
         server.serve(transport).await?.waiting().await?;
         anyhow::Ok(())

@@ -19,6 +19,7 @@
 pub mod editor;
 mod gate;
 mod kind;
+mod lines;
 pub mod server;
 mod temporary;
 mod undeclared;
@@ -49,6 +50,7 @@ mod terminated;
 pub use editor::{EditError, Editor, ToolReply};
 #[cfg(feature = "servers")]
 pub use host::ToolServer;
+pub use lines::stdio_transport;
 #[cfg(feature = "servers")]
 pub use roots::AllowedRoots;
 pub use server::TextEditorServer;

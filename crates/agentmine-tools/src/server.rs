@@ -13,12 +13,11 @@ use rmcp::model::{
     JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, RoleServer, ServiceExt};
-use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::io::stdio_pipes;
 use serde_json::Value;
 
 use crate::editor::{Editor, ToolReply};
 use crate::gate::{Full, Gate};
+use crate::lines::stdio_transport;
 
 /// The server's own name.
 pub const SERVER_NAME: &str = "mcp-server-text-editor";
@@ -34,9 +33,7 @@ const _: () = assert!(MAX_LINE > 6 * crate::editor::MAX_FILE + 64 * 1024);
 /// # Errors
 /// When the client does not speak the protocol.
 pub async fn serve_stdio(server: TextEditorServer) -> anyhow::Result<()> {
-    let (stdin, stdout) = stdio_pipes();
-    let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_LINE);
-    let transport = Gate::new(transport, Full::Wait);
+    let transport = Gate::new(stdio_transport(MAX_LINE), Full::Wait);
     server.serve(transport).await?.waiting().await?;
     Ok(())
 }

@@ -239,10 +239,14 @@ fn calls_sent_before_stdin_closes_are_answered_and_the_server_ends() {
 }
 
 #[test]
-fn garbage_lines_do_not_end_the_server() {
+fn garbage_lines_are_answered_and_do_not_end_the_server() {
     let root = workspace();
     let mut server = Server::start(root.path());
     writeln!(server.stdin.as_mut().unwrap(), "not json\n\n{{\"a\":").unwrap();
+    for _ in 0..2 {
+        let answer = server.read();
+        assert_eq!(answer["error"]["code"], -32700, "{answer}");
+    }
     let shown = server.call(json!({"command": "view", "path": "."}));
     assert_eq!(shown["success"], true);
 }

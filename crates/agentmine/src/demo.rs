@@ -136,9 +136,14 @@ async fn git(repository: &Path, args: &[&str]) -> Result<()> {
         .output()
         .await
         .map_err(|error| {
-            Failure::new(Exit::NotFound, "git cannot be started")
-                .hint("install git, for example with `apt-get install git`")
-                .because(anyhow::Error::new(error))
+            let failure = Failure::new(Exit::NotFound, "git cannot be started");
+            let failure = match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    failure.hint("install git, for example with `apt-get install git`")
+                }
+                _ => failure,
+            };
+            failure.because(anyhow::Error::new(error))
         })?;
     if output.status.success() {
         return Ok(());

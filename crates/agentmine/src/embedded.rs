@@ -14,7 +14,7 @@ use agentmine_llm::Model;
 use agentmine_producer as producer;
 use agentmine_queue::Queue;
 use agentmine_runtime::config::{
-    self, BackendKind, Config, Log, QueueConfig, Secret, Sources, StoreConfig,
+    self, BackendKind, Config, Log, ModelConfig, QueueConfig, Secret, Sources, StoreConfig,
 };
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::shutdown::Shutdown;
@@ -43,6 +43,10 @@ pub(crate) struct Embedded<T = Ran> {
     pub(crate) fleet: JoinHandle<Result<T>>,
 }
 
+/// How long a model server that was never reached is tried, unless `model.retry_seconds` is set: a person waits, and its
+/// address is probably wrong.
+const UNREACHED_SECONDS: u64 = 30;
+
 /// The embedded mode's defaults.
 pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()> {
     default_store(config)?;
@@ -52,6 +56,9 @@ pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()>
     // A person who stops or pauses a task is waiting for it.
     config.consumer.heartbeat_seconds = 1;
     config.consumer.item_check_seconds = 2;
+    if config.model.retry_seconds == ModelConfig::default().retry_seconds {
+        config.model.unreached_seconds = Some(UNREACHED_SECONDS);
+    }
     Ok(())
 }
 
@@ -101,16 +108,29 @@ pub(crate) fn broker(config: &Config) -> Result<Option<Arc<dyn Queue>>> {
 /// The store that a configuration names, or that of the embedded mode.
 pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
     default_store(config)?;
-    agentmine_store::connect(&config.store).await.map_err(|error| match error {
-        StoreError::Unavailable(_) => Failure::new(Exit::Other, "the tasks cannot be read")
-            .hint(format!(
-                "start the database, or correct store.url (AGENTMINE_STORE_URL); `{} doctor` checks all of the set-up",
-                print::program()
-            ))
-            .because(error)
-            .into(),
-        error @ (StoreError::Fenced(_) | StoreError::Expired(_) | StoreError::Fault(_)) => error.into(),
-    })
+    agentmine_store::connect(&config.store)
+        .await
+        .map_err(|error| match error {
+            StoreError::Unavailable(_) => Failure::new(Exit::Other, "the tasks cannot be read")
+                .hint(format!(
+                    "{}; `{} doctor` checks all of the set-up",
+                    remedy(config.store.url.expose()),
+                    print::program()
+                ))
+                .because(error)
+                .into(),
+            error @ (StoreError::Fenced(_) | StoreError::Expired(_) | StoreError::Fault(_)) => {
+                error.into()
+            }
+        })
+}
+
+/// What to do about a store that does not answer.
+fn remedy(url: &str) -> &'static str {
+    match url.starts_with("sqlite:") {
+        true => "check that the disk has room, and the permissions of the file and its folder",
+        false => "start the database, or correct store.url (AGENTMINE_STORE_URL)",
+    }
 }
 
 /// The project that a folder is in, with what the operator defines of it.
@@ -255,4 +275,38 @@ pub(crate) async fn start_one(
         Ok(ran)
     });
     Ok(Embedded { progress, fleet })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_opened_is_no_database_to_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tasks.db");
+        // Not even root can write to it.
+        std::fs::create_dir(&file).unwrap();
+        let mut config = Config::default();
+        config.store.url = Secret::new(format!("sqlite:{}", file.display()));
+        let error = open_configured(&mut config).await.err().unwrap();
+        let text = agentmine_runtime::exit::render(&error);
+        assert!(
+            text.contains("hint: check that the disk has room"),
+            "{text}"
+        );
+        assert!(!text.contains("start the database"), "{text}");
+        assert!(remedy("postgres://localhost/agentmine").contains("start the database"));
+    }
+
+    #[test]
+    fn a_model_server_that_was_never_reached_is_tried_for_a_short_time_unless_configured() {
+        for (configured, expected) in [(300, Some(30)), (600, None)] {
+            let mut config = Config::default();
+            config.store.url = Secret::new("sqlite::memory:");
+            config.model.retry_seconds = configured;
+            configure(&mut config, BackendKind::Local).unwrap();
+            assert_eq!(config.model.unreached_seconds, expected, "{configured}");
+        }
+    }
 }

@@ -16,6 +16,13 @@ pub(crate) async fn output(folder: &Path, args: &[&str]) -> Option<Output> {
     git.args(args).kill_on_drop(true).output().await.ok()
 }
 
+/// Whether `folder` is in a repository with a work tree.
+pub(crate) async fn has_work_tree(folder: &Path) -> bool {
+    let folder = folder.to_owned();
+    let opened = tokio::task::spawn_blocking(move || View::open(&folder)).await;
+    matches!(opened, Ok(Ok(view)) if !view.is_bare())
+}
+
 /// What git on this machine answers when it is asked for its version.
 pub(crate) async fn version() -> std::io::Result<Output> {
     let home = GitHome::new()?;

@@ -73,6 +73,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
             (tracker, unreadable)
         }
     };
+    tracker.require_branch().map_err(refused)?;
     let tracker: Arc<dyn Tracker> = Arc::new(tracker);
     let model = model(&config)?;
     head(&config, &repository).await;
@@ -226,8 +227,39 @@ pub(crate) fn apply_flags(config: &mut Config, args: &LoopArgs) -> Result<()> {
     if let Some(name) = &args.model {
         config.model.name.clone_from(name);
     }
+    if args.check.iter().any(|command| command.trim().is_empty()) {
+        return Err(Failure::new(
+            Exit::Validation,
+            "--check is an empty text, which would always succeed; expected a shell command",
+        )
+        .hint("for example --check 'make test'; without --check, the project's own checks run")
+        .into());
+    }
     if !args.check.is_empty() {
         config.agent.checks.clone_from(&args.check);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loop_args::SandboxArg;
+
+    #[test]
+    fn a_blank_check_is_refused() {
+        let with = |checks: &[&str]| LoopArgs {
+            base_url: None,
+            model: None,
+            check: checks.iter().map(ToString::to_string).collect(),
+            sandbox: SandboxArg::Local,
+        };
+        let mut config = Config::default();
+        apply_flags(&mut config, &with(&["make test"])).unwrap();
+        assert_eq!(config.agent.checks, ["make test"]);
+        for blank in ["", " \t\n"] {
+            let error = apply_flags(&mut config, &with(&["make test", blank])).unwrap_err();
+            assert_eq!(Exit::of(&error), Exit::Validation, "{error:#}");
+        }
+    }
 }

@@ -55,20 +55,25 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
         if let Some(url) = &task.pull_request_url {
             line(format!("result       {}", one_line(url, 200)));
         }
-        let folder = word(&repository.display().to_string());
-        line(format!(
-            "review       git -C {folder} diff {:.12} {:.12}",
-            facts.base, head
-        ));
-        line(format!(
-            "merge        git -C {folder} merge {}",
-            task.branch()
-        ));
+        for command in commands(repository, &task.branch(), &facts.base, head).await {
+            line(command);
+        }
     }
     line(format!(
         "transcript   {program} session show {}",
         ending.session
     ));
+}
+
+/// The commands that show the work and merge it. A bare repository has no work tree to merge in.
+async fn commands(repository: &Path, branch: &str, base: &str, head: &str) -> Vec<String> {
+    let folder = word(&repository.display().to_string());
+    let review = format!("review       git -C {folder} diff {base:.12} {head:.12}");
+    let merge = format!("merge        git -C {folder} merge {branch}");
+    match git::has_work_tree(repository).await {
+        true => vec![review, merge],
+        false => vec![review],
+    }
 }
 
 /// Prints the difference in git's colours, at most 200 lines of it.
@@ -99,5 +104,23 @@ async fn diff(repository: &Path, base: &str, head: &str) {
     }
     if lines.len() > MAX_LINES {
         line(format!("… and {} more lines", lines.len() - MAX_LINES));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_merged_in_a_bare_repository() {
+        for (kind, shown) in [(None, 2), (Some("--bare"), 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut init = std::process::Command::new("git");
+            init.args(["init", "--quiet"]).args(kind);
+            assert!(init.arg(folder.path()).status().unwrap().success());
+            let commands = commands(folder.path(), "agentmine/issue-1-x", "aa", "bb").await;
+            assert_eq!(commands.len(), shown, "{commands:?}");
+            assert!(commands[0].ends_with(" diff aa bb"), "{commands:?}");
+        }
     }
 }

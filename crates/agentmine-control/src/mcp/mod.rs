@@ -19,6 +19,6 @@ mod watch;
 mod workers;
 
 pub use context::Context;
-pub use server::{ControlServer, serve_stdio};
+pub use server::{ControlServer, MAX_LINE, serve};
 pub use tables::tools;
 pub use tool::ToolDef;

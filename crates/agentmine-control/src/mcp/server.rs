@@ -14,8 +14,7 @@ use rmcp::model::{
     UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer, ServiceExt, SubscriptionContext};
-use rmcp::transport::async_rw::AsyncRwTransport;
-use rmcp::transport::io::stdio_pipes;
+use rmcp::transport::Transport;
 use serde_json::{Value, json};
 
 use super::context::Context;
@@ -26,15 +25,16 @@ use super::watch::{MAX_SUBSCRIPTIONS, State, Subscriptions, changed, watched};
 use crate::{ControlError, input};
 
 /// Maximum length of a message, in bytes.
-const MAX_LINE: usize = 4 * 1024 * 1024;
+pub const MAX_LINE: usize = 4 * 1024 * 1024;
 
-/// Serves until stdin ends.
+/// Serves until the transport ends, which limits a message to [`MAX_LINE`].
 ///
 /// # Errors
 /// When the client does not speak the protocol.
-pub async fn serve_stdio(context: Context) -> anyhow::Result<()> {
-    let (stdin, stdout) = stdio_pipes();
-    let transport = AsyncRwTransport::new_server(stdin, stdout).with_max_line_length(MAX_LINE);
+pub async fn serve(
+    context: Context,
+    transport: impl Transport<RoleServer> + 'static,
+) -> anyhow::Result<()> {
     ControlServer::new(context)
         .serve(transport)
         .await?

@@ -72,7 +72,7 @@ pub struct NewMemory {
 }
 
 /// A change of a record: what is `None` stays.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryChange {
     /// Its category.
     pub category: Option<String>,
@@ -85,7 +85,7 @@ pub struct MemoryChange {
 }
 
 /// Fields that a new record need not have.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryFields {
     /// Used instead of the content if that does not fit.
     pub summary: Option<String>,
@@ -217,12 +217,22 @@ pub async fn add(memory: ProjectMemory<'_>, new: NewMemory) -> Result<MemoryReco
 ///
 /// # Errors
 /// [`ControlError::MemoryNotFound`]; [`ControlError::MemoryConflict`] if it has another version;
-/// [`ControlError::Validation`] with every fault.
+/// [`ControlError::Validation`] with every fault, or if nothing is to be changed.
 pub async fn update(
     memory: ProjectMemory<'_>,
     id: &str,
     change: MemoryChange,
 ) -> Result<MemoryRecord, ControlError> {
+    let nothing = MemoryChange {
+        version: change.version,
+        ..MemoryChange::default()
+    };
+    if change == nothing {
+        return Err(
+            ControlError::Validation("nothing to change is named".into())
+                .hint("name a field and its new value"),
+        );
+    }
     let current = get(memory, id).await?;
     let MemoryChange {
         category,

@@ -130,7 +130,7 @@ async fn external(
     agent: String,
 ) -> Result<WorkerCommand, ControlError> {
     let project = place.project.clone();
-    let view = blocking(move || View::open(&project).map_err(git_error)).await?;
+    let view = blocking(move || View::open_to_write(&project).map_err(git_error)).await?;
     let new = NewExternal {
         client: client.to_string(),
         agent,

@@ -230,7 +230,13 @@ pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
             ControlError::Git(error.to_string()).hint("look at what is in it, then move it away")
         }
         Some(_) => ControlError::Git(error.to_string()),
-        None => ControlError::Git(error.to_string())
-            .hint("start it in a folder of the task's git repository"),
+        None => {
+            let text = error.to_string();
+            match text.split_once(". hint: ") {
+                Some((what, hint)) => ControlError::Git(what.to_owned()).hint(hint),
+                None => ControlError::Git(text)
+                    .hint("start it in a folder of the task's git repository"),
+            }
+        }
     }
 }

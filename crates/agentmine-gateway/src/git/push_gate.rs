@@ -319,6 +319,16 @@ impl PushGate {
         if now != expected {
             return Err("the branch has moved since it was fetched; fetch it again first".into());
         }
+        if now.is_none()
+            && let Some(other) = refs.in_the_way_of(&self.refname)
+        {
+            // Upstream only says that it could not update the ref.
+            let branch = &self.branch;
+            return Err(format!(
+                "the branch `{other}` is in the way of `{branch}`, since git has no branch below another one. hint: rename or delete `{other}`"
+            )
+            .into());
+        }
         Ok(refs)
     }
 

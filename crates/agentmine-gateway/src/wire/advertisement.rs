@@ -52,6 +52,18 @@ impl Advertisement {
         found.map(|(id, _)| id.as_str())
     }
 
+    /// The branch that keeps `refname` from being created: git has no branch below another one.
+    pub(crate) fn in_the_way_of(&self, refname: &str) -> Option<&str> {
+        let is_below = |name: &str, above: &str| {
+            let rest = name.strip_prefix(above);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        self.refs
+            .iter()
+            .filter(|(_, name)| is_below(refname, name) || is_below(name, refname))
+            .find_map(|(_, name)| name.strip_prefix("refs/heads/"))
+    }
+
     /// The ids of upstream's branches and tags.
     pub(crate) fn ids(&self) -> impl Iterator<Item = &str> {
         self.trusted().map(|(id, _)| id.as_str())
@@ -126,6 +138,28 @@ mod tests {
         );
         assert_eq!(again.capabilities.unsupported(), Some("no-thin"));
         assert_eq!(again.refs, seen.refs);
+    }
+
+    #[test]
+    fn a_branch_above_or_below_is_in_the_way() {
+        let mut bytes = Vec::new();
+        for name in ["refs/heads/a", "refs/heads/b/c/d", "refs/tags/e"] {
+            pktline::data(&mut bytes, format!("{A} {name}\0\n").as_bytes());
+        }
+        pktline::flush(&mut bytes);
+        let seen = Advertisement::parse(&bytes).unwrap();
+        for (name, expected) in [
+            ("a/x", Some("a")),
+            ("a/x/y", Some("a")),
+            ("b/c", Some("b/c/d")),
+            ("a", None),
+            ("ab", None),
+            ("b/cd", None),
+            ("e/f", None),
+        ] {
+            let found = seen.in_the_way_of(&format!("refs/heads/{name}"));
+            assert_eq!(found, expected, "{name}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use agentmine_domain::Usage;
 use agentmine_runtime::config::{ModelConfig, Secret};
 use agentmine_runtime::metrics::zero;
+use agentmine_runtime::tls::{self, TlsFault};
 use bytes::Bytes;
 use chrono::DateTime;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap};
@@ -32,7 +33,7 @@ use super::retry::{Failure, NO_FIRST_BYTE, RetryPolicy, Trouble};
 use super::retry_after::retry_after;
 use super::sse::Parser;
 use super::usage::{Prices, Tokens};
-use crate::error::LlmError;
+use crate::error::{Credentials, LlmError};
 use crate::message::ModelReply;
 use crate::model::{Delta, Probe};
 
@@ -97,6 +98,8 @@ pub(crate) struct ApiClient {
     asked: Kind,
     prices: Prices,
     redactor: Redactor,
+    /// What its requests are sent with.
+    credentials: Credentials,
     /// The key that the headers hold, if it may be replaced.
     bearer: Option<Secret>,
     /// Whether this process got a reply from it.
@@ -116,6 +119,11 @@ impl ApiClient {
         describe_metrics();
         let secrets = config.api_key.iter().chain(config.headers.values());
         let password = config.base_url.password().map(Secret::new);
+        // A header of the configuration may be a key by another name, and an address may have a user.
+        let is_open = !headers.contains_key(AUTHORIZATION)
+            && config.headers.is_empty()
+            && password.is_none()
+            && url.query().is_none();
         Ok(Self {
             http: http_client(config, headers)?,
             url,
@@ -125,11 +133,16 @@ impl ApiClient {
             },
             prices: Prices::of(config),
             redactor: Redactor::new(secrets.cloned().chain(password)),
+            credentials: match is_open {
+                true => Credentials::Missing,
+                false => Credentials::Sent,
+            },
             bearer: None,
             has_replied: AtomicBool::new(false),
             retries: RetryPolicy {
                 max_tries: config.max_tries,
                 away: Duration::from_secs(config.retry_seconds),
+                absent: config.unreached_seconds.map(Duration::from_secs),
                 base: Duration::from_millis(500),
                 cap: Duration::from_secs(30),
                 total: Duration::from_secs(3600.max(config.retry_seconds.saturating_mul(2))),
@@ -208,7 +221,10 @@ impl ApiClient {
         for _ in 0..broken.into_inner() {
             spent += of_broken;
         }
-        let assembly: A = replied.map_err(|error| error.spending(spent).at(&self.url))?;
+        let assembly: A = replied.map_err(|error| {
+            let error = error.spending(spent).with(self.credentials);
+            error.at(&self.url)
+        })?;
         self.has_replied.store(true, Ordering::Relaxed);
         let (reply, tokens) = assembly.finish(turn);
         count(tokens);
@@ -229,8 +245,14 @@ impl ApiClient {
         let response = timeout_at(deadline, request.send())
             .await
             .map_err(|_| away("no answer in time".into()).at(&url))?
-            .map_err(|error| away(chain(&error.without_url())).at(&url))?;
+            .map_err(|error| match self.unreached(&error.without_url()) {
+                Failure::Final(error) => error,
+                Failure::Retry { detail, .. } => away(detail).at(&url),
+            })?;
         let status = response.status();
+        let redirect = status.is_redirection().then(|| {
+            failure::of_redirect(status.as_u16(), response.headers(), &url, &self.redactor)
+        });
         let date = response.headers().get(DATE).and_then(|it| it.to_str().ok());
         let date = date.and_then(|text| httpdate::parse_http_date(text).ok());
         let text = Body::new(response, deadline, self.idle).all().await;
@@ -245,9 +267,11 @@ impl ApiClient {
             Err(_) => return Err(away("the answer broke off".into()).at(&url)),
         };
         if !status.is_success() {
-            let failure = failure::of_status(status.as_u16(), &text, None, &self.redactor);
+            let failure = redirect.unwrap_or_else(|| {
+                failure::of_status(status.as_u16(), &text, None, &self.redactor)
+            });
             return Err(match failure {
-                Failure::Final(error) => error,
+                Failure::Final(error) => error.with(self.credentials),
                 Failure::Retry { detail, .. } => away(detail).at(&url),
             });
         }
@@ -286,19 +310,20 @@ impl ApiClient {
         let response = timeout_at(first_byte, request.send())
             .await
             .map_err(|_| no_first_byte())?
-            .map_err(|error| {
-                let text = chain(&error.without_url());
-                Failure::Retry {
-                    trouble: Trouble::Away,
-                    reason: "connect",
-                    detail: self.redactor.redact(&text),
-                    after: None,
-                }
-            })?;
+            .map_err(|error| self.unreached(&error.without_url()))?;
         watcher.notices.reach(Stage::Answered);
         let status = response.status();
         if !status.is_success() {
             let headers = response.headers().clone();
+            if status.is_redirection() {
+                let status = status.as_u16();
+                return Err(failure::of_redirect(
+                    status,
+                    &headers,
+                    &self.url,
+                    &self.redactor,
+                ));
+            }
             let body = Body::new(response, first_byte, self.idle).of_error().await;
             let status = status.as_u16();
             let after = retry_after(status, &headers, &body, SystemTime::now());
@@ -319,6 +344,38 @@ impl ApiClient {
         match assembly.failure() {
             Some(word) => Err(broken(&format!("the server ended the reply with {word:?}"))),
             None => Ok(assembly),
+        }
+    }
+
+    /// There is no response. A wrong certificate, or no TLS, is not worth another try, except that a certificate may be
+    /// renewed, or a clock be set.
+    fn unreached(&self, error: &reqwest::Error) -> Failure {
+        let why = self.redactor.redact(&chain(error));
+        let (trouble, detail) = match tls::fault(error) {
+            Some(TlsFault::Untrusted) => {
+                let hint = "name a PEM file with the authority that issued the server's certificate in SSL_CERT_FILE; the server's own certificate must not be that of an authority (CA:TRUE)";
+                return Failure::Final(LlmError::NoTls { why, hint });
+            }
+            Some(TlsFault::WrongName) => {
+                let hint = "the host in model.base_url must be a name that the server's certificate is for";
+                return Failure::Final(LlmError::NoTls { why, hint });
+            }
+            Some(TlsFault::Plain) => {
+                let hint = "the server seems to expect http:// in model.base_url, not https://";
+                return Failure::Final(LlmError::NoTls { why, hint });
+            }
+            Some(TlsFault::OutOfDate) => {
+                let hint = "renew the server's certificate, and check the clock of this machine";
+                (Trouble::Away, format!("{why}. hint: {hint}"))
+            }
+            None if error.is_connect() => (Trouble::Absent, why),
+            None => (Trouble::Away, why),
+        };
+        Failure::Retry {
+            trouble,
+            reason: "connect",
+            detail,
+            after: None,
         }
     }
 

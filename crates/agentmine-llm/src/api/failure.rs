@@ -4,14 +4,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::HeaderMap;
+use reqwest::Url;
+use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
 
 use super::redact::Redactor;
 use super::retry::{Failure, Trouble};
 use super::retry_after::retry_after;
 use super::{overflow, page};
-use crate::error::LlmError;
+use crate::error::{Credentials, LlmError};
 
 /// How servers say, with another status than 404, that they have no such model: OpenAI, vLLM, LiteLLM's
 /// proxy, OpenRouter, DeepSeek, Mistral, Bedrock. Compared in lower case.
@@ -44,13 +45,52 @@ pub(crate) fn of_status(
     classify(status, error, body, after, redactor)
 }
 
+/// What an answer means that names another address (3xx), which is shown without its query. `url` is the address of the
+/// request.
+pub(crate) fn of_redirect(
+    status: u16,
+    headers: &HeaderMap,
+    url: &Url,
+    redactor: &Redactor,
+) -> Failure {
+    let location = headers.get(LOCATION).and_then(|to| to.to_str().ok());
+    let to = location
+        .and_then(|to| url.join(to).ok())
+        .filter(|to| matches!(to.scheme(), "http" | "https"))
+        .map_or_else(
+            || "another address".to_owned(),
+            |to| {
+                let origin = to.origin().ascii_serialization();
+                redactor.redact(&format!("{origin}{}", to.path()))
+            },
+        );
+    Failure::Final(LlmError::Refused {
+        status,
+        body: format!("it redirects to {to}. hint: correct model.base_url"),
+    })
+}
+
 /// What an error inside a 200, or inside a stream, means. `event` is the whole that holds `error`.
 pub(crate) fn of_event(event: &Value, error: &Value, redactor: &Redactor) -> Failure {
     let words = ApiError::read(error);
     let status = words.status.unwrap_or_else(|| words.implied_status());
     let text = event.to_string();
     let after = retry_after(status, &HeaderMap::new(), &text, SystemTime::now());
-    classify(status, error, &text, after, redactor)
+    match classify(status, error, &text, after, redactor) {
+        // The server sent no such status.
+        Failure::Retry {
+            trouble,
+            reason,
+            detail: _,
+            after,
+        } if words.status.is_none() => Failure::Retry {
+            trouble,
+            reason,
+            detail: format!("an error instead of a reply: {}", redactor.redact(&text)),
+            after,
+        },
+        failure => failure,
+    }
 }
 
 /// The error in an object, from the shapes in common use: `{"error": {…}}`, `{"error": "…"}` (Ollama),
@@ -83,6 +123,7 @@ fn classify(
         401 | 403 => Failure::Final(LlmError::Unauthorized {
             status,
             body: shown,
+            credentials: Credentials::Sent,
         }),
         402 => Failure::Final(LlmError::OutOfQuota {
             status,
@@ -93,15 +134,14 @@ fn classify(
             body: shown,
         }),
         408 | 409 | 425 | 429 | 500..=599 => Failure::Retry {
-            trouble: Trouble::Away,
+            trouble: match status {
+                429 => Trouble::Limited,
+                _ => Trouble::Away,
+            },
             reason: "status",
             detail: format!("status {status}: {shown}"),
             after,
         },
-        300..=399 => Failure::Final(LlmError::Refused {
-            status,
-            body: format!("it redirects to another address. hint: correct model.base_url. {shown}"),
-        }),
         404 => Failure::Final(LlmError::NotFound {
             status,
             body: shown,
@@ -214,6 +254,7 @@ impl ApiError {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::HeaderValue;
     use serde_json::json;
 
     use super::*;
@@ -235,7 +276,6 @@ mod tests {
     fn each_status_has_its_outcome() {
         let redactor = Redactor::default();
         for (status, expected) in [
-            (301, "refused"),
             (400, "refused"),
             (401, "unauthorized"),
             (402, "no quota"),
@@ -342,6 +382,55 @@ mod tests {
         ] {
             let failure = of_status(status, body, None, &redactor);
             assert_eq!(outcome(&failure), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_shows_where_to_without_its_query() {
+        let redactor = Redactor::new([agentmine_runtime::config::Secret::new("secret")]);
+        let url: Url = "http://h.example/v1/chat/completions".parse().unwrap();
+        for (location, shown) in [
+            (
+                Some("https://h.example/v1/chat/completions?key=1"),
+                "https://h.example/v1/chat/completions",
+            ),
+            (Some("/login/secret"), "http://h.example/login/***"),
+            (
+                Some("https://u:p@b.example:8443"),
+                "https://b.example:8443/",
+            ),
+            (Some("mailto:a@b.example"), "another address"),
+            (None, "another address"),
+        ] {
+            let headers = location.map(|to| (LOCATION, HeaderValue::from_static(to)));
+            let headers: HeaderMap = headers.into_iter().collect();
+            let failure = of_redirect(301, &headers, &url, &redactor);
+            let Failure::Final(error @ LlmError::Refused { status: 301, .. }) = &failure else {
+                panic!("{failure:?}");
+            };
+            let text = format!("(301): it redirects to {shown}. hint: correct model.base_url");
+            assert!(error.to_string().ends_with(&text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_status_is_shown_only_if_the_server_sent_it() {
+        let redactor = Redactor::default();
+        for (value, expected) in [
+            (
+                json!({ "error": { "message": "weird" } }),
+                r#"an error instead of a reply: {"error":{"message":"weird"}}"#,
+            ),
+            (
+                json!({ "error": { "code": 503 } }),
+                r#"status 503: {"error":{"code":503}}"#,
+            ),
+        ] {
+            let failure = error_in(&value).map(|error| of_event(&value, error, &redactor));
+            let Some(Failure::Retry { detail, .. }) = &failure else {
+                panic!("{failure:?}");
+            };
+            assert_eq!(detail, expected);
         }
     }
 

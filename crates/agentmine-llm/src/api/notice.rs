@@ -50,15 +50,18 @@ impl<'a> Notices<'a> {
         *self.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
     }
 
-    /// Reports that the call is tried again.
-    pub(crate) fn retry(&self, detail: &str, delay: Duration) {
+    /// Reports that the call is tried again. `what` is what the server does, as the end of a sentence.
+    pub(crate) fn retry(&self, what: &str, detail: &str, delay: Duration) {
         let (host, seconds) = (self.host, delay.as_secs_f64());
         let hint = match self.stage() {
-            Stage::Sent => ". hint: check model.base_url, and that the server runs",
-            Stage::Answered | Stage::Comments | Stage::Reply => "",
+            // The detail may have a better one.
+            Stage::Sent if !detail.contains("hint: ") => {
+                ". hint: check model.base_url, and that the server runs"
+            }
+            Stage::Sent | Stage::Answered | Stage::Comments | Stage::Reply => "",
         };
         self.show(format!(
-            "{host} is not available: {detail}; trying again in {seconds:.1} s{hint}"
+            "{host} {what}: {detail}; trying again in {seconds:.1} s{hint}"
         ));
     }
 

@@ -46,15 +46,42 @@ pub(crate) enum Failure {
 pub(crate) enum Trouble {
     /// The server is away, overloaded or loading.
     Away,
+    /// The server limits the rate.
+    Limited,
+    /// No server was reached at an address that has not replied before.
+    Absent,
     /// Its reply broke off or did not come.
     Reply,
 }
 
+impl Trouble {
+    /// What the server does, for people.
+    fn of_server(self) -> &'static str {
+        match self {
+            Self::Limited => "limits the rate",
+            Self::Away | Self::Absent | Self::Reply => "is not available",
+        }
+    }
+}
+
 impl Failure {
-    /// What this means at an address that has replied as a model API before: a web page there is shown during
-    /// maintenance, or by a proxy whose server is away.
+    /// What this means at an address that has replied as a model API before: a web page there, or another certificate, is
+    /// shown during maintenance, or by a proxy whose server is away.
     pub(crate) fn at_proven_address(self) -> Self {
+        let away = |reason, detail| Self::Retry {
+            trouble: Trouble::Away,
+            reason,
+            detail,
+            after: None,
+        };
         let detail = match self {
+            Self::Final(LlmError::NoTls { why, hint: _ }) => return away("connect", why),
+            Self::Retry {
+                trouble: Trouble::Absent,
+                reason,
+                detail,
+                after: _,
+            } => return away(reason, detail),
             Self::Final(LlmError::NotAnApi(page)) => page,
             Self::Final(LlmError::NotFound { status, body }) => match page::described(&body) {
                 Some(page) => format!("{page} (status {status})"),
@@ -66,12 +93,7 @@ impl Failure {
             },
             other => return other,
         };
-        Self::Retry {
-            trouble: Trouble::Away,
-            reason: "page",
-            detail: format!("{detail} instead of a reply"),
-            after: None,
-        }
+        away("page", format!("{detail} instead of a reply"))
     }
 
     /// Whether the server began to answer, and its reply broke off: it may have been paid for.
@@ -102,6 +124,8 @@ pub(crate) struct RetryPolicy {
     pub(crate) max_tries: u32,
     /// How long a server that is away is tried, however many tries that takes.
     pub(crate) away: Duration,
+    /// The same for an address where no server was ever reached, if it is less.
+    pub(crate) absent: Option<Duration>,
     /// The widest wait before the second try.
     pub(crate) base: Duration,
     /// The widest wait before any try.
@@ -131,13 +155,12 @@ impl RetryPolicy {
     /// like the last one.
     fn continues(&self, trouble: Trouble, tried: u32, elapsed: Duration, delay: Duration) -> bool {
         let has_tries = tried < self.max_tries;
-        match trouble {
-            Trouble::Reply => has_tries,
-            Trouble::Away => {
-                elapsed.saturating_add(delay) <= self.away
-                    || (has_tries && delay <= MAX_RETRY_AFTER + self.base)
-            }
-        }
+        let time = match trouble {
+            Trouble::Reply => return has_tries,
+            Trouble::Away | Trouble::Limited => self.away,
+            Trouble::Absent => self.away.min(self.absent.unwrap_or(self.away)),
+        };
+        elapsed.saturating_add(delay) <= time || (has_tries && delay <= MAX_RETRY_AFTER + self.base)
     }
 
     /// Calls `attempt` with the number of the try until it succeeds, fails for good, or the tries or
@@ -178,7 +201,7 @@ impl RetryPolicy {
                 };
             broken += u32::from(trouble == Trouble::Reply);
             let alike = match trouble {
-                Trouble::Away => tried,
+                Trouble::Away | Trouble::Limited | Trouble::Absent => tried,
                 Trouble::Reply => broken,
             };
             let delay = self.delay(alike, after, rand::random_range(0.0..=1.0));
@@ -188,7 +211,7 @@ impl RetryPolicy {
                 return Err(gave_up(last));
             }
             metrics::counter!("agentmine_llm_retries_total", "reason" => reason).increment(1);
-            notices.retry(&last.0, delay);
+            notices.retry(trouble.of_server(), &last.0, delay);
             tokio::time::sleep(delay).await;
         }
     }
@@ -209,6 +232,7 @@ mod tests {
     const POLICY: RetryPolicy = RetryPolicy {
         max_tries: 4,
         away: Duration::from_secs(60),
+        absent: Some(Duration::from_secs(20)),
         base: Duration::from_secs(1),
         cap: Duration::from_secs(8),
         total: Duration::from_secs(600),
@@ -245,6 +269,49 @@ mod tests {
             let seen = matches!(failure.at_proven_address(), Failure::Retry { .. });
             assert_eq!(seen, is_away, "{body}");
         }
+    }
+
+    #[test]
+    fn an_address_that_has_replied_is_waited_for_whatever_its_connection_shows() {
+        for failure in [
+            Failure::Final(LlmError::NoTls {
+                why: "UnknownIssuer".into(),
+                hint: "check it",
+            }),
+            Failure::Retry {
+                trouble: Trouble::Absent,
+                reason: "connect",
+                detail: "refused".into(),
+                after: None,
+            },
+        ] {
+            let seen = failure.at_proven_address();
+            let is_away = matches!(
+                seen,
+                Failure::Retry {
+                    trouble: Trouble::Away,
+                    reason: "connect",
+                    ..
+                }
+            );
+            assert!(is_away, "{seen:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_never_reached_is_tried_for_its_own_time() {
+        let begun = tokio::time::Instant::now();
+        let failed = POLICY.run(quiet(), async |_| {
+            Err::<(), _>(Failure::Retry {
+                trouble: Trouble::Absent,
+                reason: "connect",
+                detail: "refused".into(),
+                after: None,
+            })
+        });
+        failed.await.unwrap_err();
+        let seconds = begun.elapsed().as_secs();
+        assert!((10..=20).contains(&seconds), "{seconds}");
     }
 
     #[test]

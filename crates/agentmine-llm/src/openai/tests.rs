@@ -787,11 +787,69 @@ async fn a_string_as_the_code_of_an_error_inside_a_stream_is_read() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
-    let moved = response("302 Found", "location: http://127.0.0.1:1/\r\n", "");
+async fn a_redirect_is_not_followed_and_its_address_is_shown() {
+    let moved = response("302 Found", "location: http://127.0.0.1:1/v2?a=b\r\n", "");
     let server = Server::start(vec![Act::Keep(moved)]).await;
     let error = ask(&server.model()).await.unwrap_err();
-    assert!(error.to_string().contains("model.base_url"), "{error}");
+    insta::assert_snapshot!(error, @"the model API refused the request (302): it redirects to http://127.0.0.1:1/v2. hint: correct model.base_url");
+}
+
+#[tokio::test]
+async fn a_server_that_wants_a_key_where_none_is_set_is_reported_as_such() {
+    let refusal = || Act::Keep(response("401 Unauthorized", "", "who are you"));
+    let server = Server::start(vec![refusal()]).await;
+    let mut config = server.config();
+    config.api_key = None;
+    let error = ask(&impatient(&config)).await.unwrap_err();
+    insta::assert_snapshot!(error, @"the model API wants credentials, and no key is set (401): who are you. hint: set OPENAI_API_KEY or model.api_key");
+    let models = impatient(&config).probe().await;
+    assert_eq!(models.unwrap_err().to_string(), error.to_string());
+    config.headers = [("X-Key".to_owned(), Secret::new("blue"))].into();
+    let error = ask(&impatient(&config)).await.unwrap_err().to_string();
+    assert!(error.contains("refused the credentials"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_reported_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut hello = [0; 4096];
+            let _ = socket.read(&mut hello).await;
+            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            let _ = socket.read(&mut hello).await;
+        }
+    });
+    let config = ModelConfig {
+        base_url: format!("https://{address}/v1").parse().unwrap(),
+        ..ModelConfig::default()
+    };
+    let error = ask(&impatient(&config)).await.unwrap_err();
+    serving.abort();
+    assert!(matches!(error, LlmError::NoTls { .. }), "{error}");
+    let hint = "hint: the server seems to expect http:// in model.base_url, not https://";
+    assert!(error.to_string().ends_with(hint), "{error}");
+}
+
+#[tokio::test]
+async fn a_limit_on_the_rate_is_shown_as_such() {
+    let busy = response("429 Too Many Requests", "retry-after: 0\r\n", "slower");
+    let server = Server::start(vec![Act::Keep(busy), Act::Keep(hello_stream())]).await;
+    let (send, mut receive) = unbounded_channel();
+    let request = ModelRequest {
+        messages: &[],
+        tools: &[],
+        conversation: None,
+    };
+    server.model().reply(request, Some(&send)).await.unwrap();
+    let Some(Delta::Waiting(text)) = receive.recv().await else {
+        panic!("no notice");
+    };
+    assert!(
+        text.contains(" limits the rate: status 429: slower; "),
+        "{text}"
+    );
 }
 
 #[tokio::test]

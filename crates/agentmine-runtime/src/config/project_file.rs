@@ -37,6 +37,11 @@ impl ProjectFile {
                 ));
             }
         }
+        if file.checks.iter().any(|line| line.trim().is_empty()) {
+            return Err(format!(
+                "{PROJECT_FILE}: `checks` has an empty line, which would always succeed; expected shell commands"
+            ));
+        }
         Ok(file)
     }
 }
@@ -50,5 +55,15 @@ mod tests {
         let error = ProjectFile::parse("cheks: [make test]").unwrap_err();
         assert!(error.starts_with(PROJECT_FILE), "{error}");
         assert!(error.contains("cheks"), "{error}");
+    }
+
+    #[test]
+    fn a_blank_check_is_a_fault() {
+        for blank in ["''", "\" \\n\""] {
+            let text = format!("checks: [make test, {blank}]");
+            let error = ProjectFile::parse(&text).unwrap_err();
+            assert!(error.contains("empty line"), "{error}");
+        }
+        ProjectFile::parse("checks: [make test]").unwrap();
     }
 }

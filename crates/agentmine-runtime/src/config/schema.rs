@@ -325,6 +325,10 @@ pub struct ModelConfig {
     /// 429, 5xx), in seconds, even if that takes more than `max_tries`. After that the task is returned to
     /// the queue without counting the attempt.
     pub retry_seconds: u64,
+    /// The same for an address where no server was reached and that has not replied before, if it is less. No key of the
+    /// configuration: set where a person waits, since such an address is probably wrong.
+    #[serde(skip)]
+    pub unreached_seconds: Option<u64>,
     /// How often a call that still waits for the first part of a reply is reported, in seconds.
     pub waiting_notice_seconds: u64,
     /// US dollars for a million input tokens; used to compute costs.
@@ -357,6 +361,7 @@ impl Default for ModelConfig {
             idle_timeout_seconds: 300,
             max_tries: 5,
             retry_seconds: 300,
+            unreached_seconds: None,
             waiting_notice_seconds: 60,
             input_price: 0.0,
             cached_input_price: None,

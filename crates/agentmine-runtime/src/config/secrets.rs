@@ -143,6 +143,7 @@ impl SecretTexts {
             idle_timeout_seconds: _,
             max_tries: _,
             retry_seconds: _,
+            unreached_seconds: _,
             waiting_notice_seconds: _,
             input_price: _,
             cached_input_price: _,

@@ -263,7 +263,7 @@ impl Sources {
         let is_section = |fault: &&mut SettingFault| {
             fault.line().is_some() && fault.key.is_empty() && fault.seen.starts_with("unknown key")
         };
-        let section = faults.iter_mut().filter(is_section).next_back();
+        let section = faults.iter_mut().rfind(is_section);
         if let Some(section) = section.filter(|_| is_found) {
             section.hint.get_or_insert_with(|| {
                 "if this file, found in the current folder, is another program's, name AgentMine's with --config".into()

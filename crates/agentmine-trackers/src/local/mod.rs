@@ -120,6 +120,14 @@ impl LocalTracker {
         })))
     }
 
+    /// Checks that a branch is checked out, since work starts from it.
+    ///
+    /// # Errors
+    /// [`TrackerError::Invalid`] if none is.
+    pub fn require_branch(&self) -> Result<(), TrackerError> {
+        self.0.repo.require_branch()
+    }
+
     /// Why files in the folder of issues cannot be read, one line each. Such a file is skipped.
     ///
     /// # Errors

@@ -31,22 +31,24 @@ impl Repo {
                 "{shown}: {error}. hint: name an existing git repository"
             ))
         })?;
-        let view = View::open(&folder).map_err(|error| match error {
+        let view = View::open_to_write(&folder).map_err(|error| match error {
             ViewError::NoRepository(_) => invalid(format!(
                 "{shown} is not a git repository. hint: run `git init` and commit there"
             )),
             ViewError::NoGit(_) => unavailable(error.to_string()),
+            ViewError::Foreign { .. } => invalid(error.to_string()),
             ViewError::Configuration { .. } | ViewError::Io(_) => {
                 invalid(format!("{shown}: {error}"))
             }
         })?;
-        let path = view.top().to_owned();
-        let head = ["rev-parse", "--verify", "--quiet", "HEAD^{commit}"];
-        if text(git(&view, &head)?).is_none() {
+        if let Some(tree) = work_tree_around(&view) {
             return Err(invalid(format!(
-                "{shown} has no commit. hint: create one first"
+                "{shown} is a part of the repository {0}. hint: name {0}",
+                tree.display()
             )));
         }
+        require_commit(&view, &shown.to_string())?;
+        let path = view.top().to_owned();
         let digest = Sha256::digest(path.as_os_str().as_encoded_bytes());
         Ok(Self {
             id: hex::encode(&digest[..8]),
@@ -55,18 +57,30 @@ impl Repo {
         })
     }
 
-    /// The branch that is checked out.
+    /// The branch that is checked out. That there is none is a fault of the task.
     pub(super) fn default_branch(&self) -> Result<String, TrackerError> {
-        let branch = text(git(
-            &self.view,
-            &["symbolic-ref", "--quiet", "--short", "HEAD"],
-        )?);
-        branch.map(|name| name.trim().to_owned()).ok_or_else(|| {
-            refused(format!(
-                "{} has no branch checked out. hint: run `git switch` to the branch to work from",
-                self.path.display()
-            ))
-        })
+        self.branch()?.ok_or_else(|| refused(self.detached()))
+    }
+
+    /// Before there is a task: that no branch is checked out is a fault of the repository.
+    pub(super) fn require_branch(&self) -> Result<(), TrackerError> {
+        match self.branch()? {
+            Some(_) => Ok(()),
+            None => Err(invalid(self.detached())),
+        }
+    }
+
+    fn branch(&self) -> Result<Option<String>, TrackerError> {
+        let head = ["symbolic-ref", "--quiet", "--short", "HEAD"];
+        let branch = text(git(&self.view, &head)?);
+        Ok(branch.map(|name| name.trim().to_owned()))
+    }
+
+    fn detached(&self) -> String {
+        format!(
+            "{} has no branch checked out. hint: run `git switch` to the branch to work from",
+            self.path.display()
+        )
     }
 
     /// A text file at a branch.
@@ -102,10 +116,36 @@ impl Repo {
     }
 }
 
+/// The work tree to name instead of its `.git`, or of a folder in that.
+fn work_tree_around(view: &View) -> Option<&Path> {
+    let mut around = view.top().ancestors().filter(|_| view.is_bare());
+    let dot_git = around.find(|folder| folder.file_name().is_some_and(|name| name == ".git"))?;
+    dot_git.parent()
+}
+
+fn require_commit(view: &View, shown: &str) -> Result<(), TrackerError> {
+    let resolve = |name| git(view, &["rev-parse", "--verify", "--quiet", name]).map(text);
+    if resolve("HEAD^{commit}")?.is_some() {
+        return Ok(());
+    }
+    // A name is resolved whether or not its object is there.
+    Err(invalid(match resolve("HEAD")? {
+        None => format!("{shown} has no commit. hint: create one first"),
+        Some(hash) => format!(
+            "HEAD of {shown} is the commit {}, which is missing or damaged. hint: `git fsck` there shows what else is",
+            hash.trim()
+        ),
+    }))
+}
+
 fn git(view: &View, args: &[&str]) -> Result<Output, TrackerError> {
-    view.git()
-        .and_then(|mut git| git.args(args).output())
-        .map_err(|error| unavailable(format!("cannot start git: {error}. hint: install git")))
+    let top = view.top().display();
+    let mut git = view
+        .git()
+        .map_err(|error| unavailable(format!("{top}: {error}")))?;
+    git.args(args)
+        .output()
+        .map_err(|error| unavailable(ViewError::NoGit(error).to_string()))
 }
 
 fn text(output: Output) -> Option<String> {

@@ -258,6 +258,60 @@ fn a_folder_that_is_no_repository_is_refused_with_a_hint() {
     assert!(open(dir.path()).contains("has no commit"));
 }
 
+fn refused(path: &Path) -> String {
+    let config = config::LocalTrackerConfig {
+        repository: path.to_path_buf(),
+        issues: None,
+    };
+    let error = LocalTracker::new(&config).unwrap_err();
+    assert!(matches!(error, TrackerError::Invalid { .. }), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_repository_without_its_objects_is_not_taken_for_an_empty_one() {
+    let dir = repository();
+    let objects = dir.path().join(".git/objects");
+    std::fs::remove_dir_all(&objects).unwrap();
+    std::fs::create_dir(&objects).unwrap();
+    let error = refused(dir.path());
+    assert!(error.contains("missing or damaged"), "{error}");
+    assert!(error.contains("git fsck"), "{error}");
+    assert!(!error.contains("has no commit"), "{error}");
+}
+
+#[test]
+fn the_inside_of_a_repository_is_refused_and_a_bare_one_is_not() {
+    let dir = repository();
+    let top = dir.path().canonicalize().unwrap();
+    let hint = format!("hint: name {}", top.display());
+    for inside in [".git", ".git/refs/heads"] {
+        let error = refused(&top.join(inside));
+        assert!(error.ends_with(&hint), "{error}");
+    }
+    let bare = top.join("bare.git");
+    let args = ["clone", "-q", "--bare", ".", "bare.git"];
+    git(&top, &args);
+    tracker(&bare);
+}
+
+/// Only root can give a file to another user.
+#[test]
+fn root_does_not_write_to_the_repository_of_another_user() {
+    let dir = repository();
+    let git_dir = dir.path().join(".git");
+    if std::os::unix::fs::chown(&git_dir, Some(65534), None).is_err() {
+        return;
+    }
+    let error = refused(dir.path());
+    assert!(error.contains("belongs to user 65534"), "{error}");
+    assert!(error.contains("hint: run this as that user"), "{error}");
+    assert!(error.contains("safe.directory"), "{error}");
+    assert!(!dir.path().join(".agentmine").exists());
+    std::os::unix::fs::chown(&git_dir, Some(0), None).unwrap();
+    tracker(dir.path());
+}
+
 #[tokio::test]
 async fn a_detached_head_is_refused_with_a_hint() {
     let dir = repository();
@@ -268,7 +322,11 @@ async fn a_detached_head_is_refused_with_a_hint() {
         tracker.repository(&item).await.unwrap().default_branch,
         "trunk"
     );
+    tracker.require_branch().unwrap();
     git(dir.path(), &["checkout", "-q", "--detach"]);
+    let error = tracker.require_branch().unwrap_err();
+    assert!(matches!(error, TrackerError::Invalid { .. }));
+    assert!(error.to_string().contains("git switch"), "{error}");
     let error = tracker.repository(&item).await.unwrap_err();
     assert!(matches!(error, TrackerError::Refused { .. }));
     assert!(error.to_string().contains("git switch"), "{error}");

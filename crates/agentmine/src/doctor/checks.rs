@@ -84,8 +84,13 @@ pub(super) async fn git() -> Vec<Finding> {
         }
         Ok(output) => Finding::failed(one_line(&String::from_utf8_lossy(&output.stderr), 200))
             .fix("install git"),
-        Err(error) => Finding::failed(format!("git cannot be started: {error}"))
-            .fix("install the package git"),
+        Err(error) => {
+            let failed = Finding::failed(format!("git cannot be started: {error}"));
+            match error.kind() {
+                std::io::ErrorKind::NotFound => failed.fix("install the package git"),
+                _ => failed,
+            }
+        }
     }]
 }
 

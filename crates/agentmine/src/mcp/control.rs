@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use agentmine_control::mcp::{Context, serve_stdio};
+use agentmine_control::mcp::{Context, MAX_LINE, serve};
 use agentmine_runtime::config::{self, Log, Sources};
 use agentmine_runtime::exit::Exit;
 use agentmine_runtime::logging;
+use agentmine_tools::stdio_transport;
 use anyhow::{Context as _, Result};
 
 use super::args::With;
@@ -51,7 +52,7 @@ pub(super) async fn run(with: With, verbose: bool, http: Option<SocketAddr>) -> 
             .worker_threads(2)
             .enable_all()
             .build()?;
-        let outcome = runtime.block_on(serve_stdio(context));
+        let outcome = runtime.block_on(async { serve(context, stdio_transport(MAX_LINE)).await });
         runtime.shutdown_background();
         outcome
     });

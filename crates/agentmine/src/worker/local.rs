@@ -84,6 +84,7 @@ async fn tracker_of(
             let (item, title) = (task.item.clone(), task.title.clone());
             let body = task.card.description.clone();
             let tracker = LocalTracker::given(here, item, title, body).map_err(refused)?;
+            tracker.require_branch().map_err(refused)?;
             let tracker: Arc<dyn Tracker> = Arc::new(tracker);
             let repository = agentmine_control::project(here).map_err(failed)?.top;
             Ok((tracker, repository))

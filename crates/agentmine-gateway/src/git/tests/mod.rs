@@ -101,6 +101,22 @@ async fn a_push_larger_than_gits_buffer_arrives(#[case] kind: Kind) {
 #[case(Kind::Path)]
 #[case(Kind::Http)]
 #[tokio::test(flavor = "multi_thread")]
+async fn a_branch_that_is_in_the_way_is_named(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    world.human_commit("work/deeper", "human.txt").await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    let reason = "the branch `work/deeper` is in the way of `work`";
+    assert!(shown.contains(reason), "{shown}");
+    assert!(world.refusals()[0].starts_with(reason));
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
 async fn everything_but_the_one_update_is_refused(#[case] kind: Kind) {
     let world = World::new(kind).await;
     let repo = world.clone_into("repo", &[]).await;
