@@ -7,7 +7,7 @@ use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_runtime::{healthcheck, logging, metrics, tls, trace};
+use agentmine_runtime::{healthcheck, logging, metrics, program_pages, tls, trace};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -85,6 +85,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
         concurrency = deps.config.consumer.concurrency,
         "consumer ready"
     );
+    program_pages::release_those_of_the_start();
     let sessions = run(Arc::clone(&deps), mode, shutdown).await;
     deps.queue.close().await;
     deps.store.close().await;

@@ -8,7 +8,7 @@ use agentmine_runtime::config::{self, Config, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
-use agentmine_runtime::{healthcheck, logging, metrics, tls, trace};
+use agentmine_runtime::{healthcheck, logging, metrics, program_pages, tls, trace};
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -84,6 +84,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
     if let Some(listen) = &deps.config.http.listen {
         http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
     }
+    program_pages::release_those_of_the_start();
     let done = run(Arc::clone(&deps), mode, shutdown).await;
     for tracker in &deps.trackers {
         tracker.close().await;

@@ -19,7 +19,7 @@ use tokio::process::ChildStdin;
 use crate::capture::Capture;
 use crate::environment;
 use crate::evidence;
-use crate::process::Leader;
+use crate::process::{Input, Leader};
 use crate::reply::{finish, reply};
 use crate::state::State;
 
@@ -100,7 +100,11 @@ fn spawn(order: &Order, cwd: &Path, state: &State) -> Result<Leader, Box<Outcome
     environment::trust(&mut env, &state.root);
     env.extend(order.env.iter().map(|(k, v)| (k.clone(), v.clone())));
     let program = order.argv.first().map_or("", String::as_str);
-    let start = |image: Option<&Path>, env| state.own.spawn(&order.argv, image, cwd, env);
+    let input = match order.stdin_len {
+        0 => Input::Empty,
+        _ => Input::Piped,
+    };
+    let start = |image: Option<&Path>, env| state.own.spawn(&order.argv, image, cwd, env, input);
     let started = match order.purpose {
         Purpose::Work => start(None, &env),
         Purpose::Evidence => {

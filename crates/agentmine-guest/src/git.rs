@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::process::Command;
 
-use crate::process::{Family, OwnChildren};
+use crate::process::{Family, OwnChildren, find};
 
 /// The hidden ref of the last snapshot.
 pub(crate) const SNAPSHOT_REF: &str = "refs/agentmine/snapshot";
@@ -193,7 +193,8 @@ impl Git {
         args: impl IntoIterator<Item = A>,
         input: Stdio,
     ) -> Result<(Option<i32>, String, String)> {
-        let mut command = Command::new("git");
+        let git = find("git", &self.env).unwrap_or_else(|| "git".into());
+        let mut command = Command::new(git);
         command
             .args(QUIET)
             .args(args)

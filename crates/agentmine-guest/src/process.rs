@@ -5,8 +5,10 @@
 //! kill is repeated until nothing is left.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::CString;
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,6 +35,46 @@ pub(crate) struct Awaited {
     own: OwnChildren,
 }
 
+/// What a program reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// What is written to a pipe.
+    Piped,
+    /// `/dev/null`. An empty pipe would not be the same: tools such as `rg` search a pipe instead of the folder.
+    Empty,
+}
+
+/// The standard library starts a program without a copy of this process, which takes as long as a small program
+/// runs, if it finds this function of the C library. Where that is linked statically, it is there only if it is used.
+#[used]
+static CHANGES_FOLDER: unsafe extern "C" fn(
+    *mut libc::posix_spawn_file_actions_t,
+    *const libc::c_char,
+) -> libc::c_int = libc::posix_spawn_file_actions_addchdir_np;
+
+/// The program that a name leads to in the folders of `PATH`, as `execvp` finds it. Left to the standard library, the
+/// search would need a copy of this process. `None` if that has to do it: the name is a path, or a folder is relative.
+pub(crate) fn find(name: &str, env: &BTreeMap<String, String>) -> Option<PathBuf> {
+    if name.is_empty() || name.contains('/') {
+        return None;
+    }
+    for folder in env.get("PATH")?.split(':') {
+        let path = Path::new(folder).join(name);
+        if path.is_relative() || is_program(&path) {
+            return Some(path).filter(|it| it.is_absolute());
+        }
+    }
+    None
+}
+
+fn is_program(path: &Path) -> bool {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: the name ends in NUL.
+    path.is_file() && unsafe { libc::access(name.as_ptr(), libc::X_OK) } == 0
+}
+
 impl Drop for Awaited {
     fn drop(&mut self) {
         self.own.lock().remove(&self.pid);
@@ -44,26 +86,29 @@ impl OwnChildren {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a program with all three standard streams piped. `image` is what is executed in its place.
+    /// Starts a program whose output is piped. `image` is what is executed in its place.
     pub(crate) fn spawn(
         &self,
         argv: &[String],
         image: Option<&Path>,
         cwd: &Path,
         env: &BTreeMap<String, String>,
+        input: Input,
     ) -> io::Result<Leader> {
         let program = argv.first().map_or("", String::as_str);
-        let mut command = Command::new(image.unwrap_or(Path::new(program)));
-        if image.is_some() {
-            command.arg0(program);
-        }
+        let found = image.map(Path::to_owned).or_else(|| find(program, env));
+        let mut command = Command::new(found.as_deref().unwrap_or(Path::new(program)));
         let child = command
+            .arg0(program)
             .args(argv.iter().skip(1))
             .env_clear()
             .envs(env)
             .current_dir(cwd)
             .process_group(0)
-            .stdin(Stdio::piped())
+            .stdin(match input {
+                Input::Piped => Stdio::piped(),
+                Input::Empty => Stdio::null(),
+            })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
@@ -154,6 +199,46 @@ impl Leader {
                 .code()
                 .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
             Err(_) => -1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_where_its_own_environment_says() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let paths = folders.each_ref().map(|it| it.path().join("tool"));
+        for (path, mode) in paths.iter().zip([0o644, 0o755, 0o755]) {
+            std::fs::write(path, "#!/bin/sh\n").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let search = |folders: &[&str]| {
+            let env = BTreeMap::from([("PATH".to_owned(), folders.join(":"))]);
+            find("tool", &env)
+        };
+        let [plain, first, second] = folders.each_ref().map(|it| it.path().to_str().unwrap());
+        let expected = Some(paths[1].clone());
+        assert_eq!(search(&["/nowhere", plain, first, second]), expected);
+        assert_eq!(search(&["/nowhere", plain]), None);
+        assert_eq!(search(&["node_modules/.bin", first]), None);
+        assert_eq!(search(&["", first]), None);
+        assert_eq!(find("./tool", &BTreeMap::new()), None);
+    }
+
+    #[tokio::test]
+    async fn a_command_without_input_reads_nothing_and_has_no_pipe() {
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        let look = ["sh", "-c", "test -p /dev/stdin; echo $?; cat"].map(str::to_owned);
+        for (input, printed) in [(Input::Piped, "0\n"), (Input::Empty, "1\n")] {
+            let own = OwnChildren::default();
+            let leader = own.spawn(&look, None, Path::new("/"), &env, input).unwrap();
+            let output = leader.child.wait_with_output().await.unwrap();
+            assert_eq!(output.stdout, printed.as_bytes());
         }
     }
 }

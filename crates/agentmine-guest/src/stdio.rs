@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::environment;
-use crate::process::Leader;
+use crate::process::{Input, Leader};
 use crate::programs::Stderr;
 use crate::reply::{finish, reply};
 use crate::state::State;
@@ -79,7 +79,7 @@ fn start(argv: &[String], env: BTreeMap<String, String>, state: &State) -> Resul
     };
     state
         .own
-        .spawn(argv, None, cwd, &whole)
+        .spawn(argv, None, cwd, &whole, Input::Piped)
         .with_context(|| argv.first().cloned().unwrap_or_default())
 }
 

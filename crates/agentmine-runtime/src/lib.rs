@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod own_folder;
 pub mod permit;
 pub mod process_lock;
+pub mod program_pages;
 pub mod redact;
 pub mod shortage;
 pub mod shutdown;

@@ -8,13 +8,14 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_guest::protocol::BYTES_FOR_A_FILE;
-use rustix::fs::{AtFlags, FallocateFlags, Gid, Uid};
+use rustix::fs::{AtFlags, FallocateFlags, Gid, MemfdFlags, SeekFrom, Uid};
+use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
 
 /// Options of every mount of a volume. The tables of free entries need not be filled: the file begins as zeros.
@@ -26,8 +27,11 @@ const MAKE_LIMIT: Duration = Duration::from_secs(60);
 const SPARE_PART: u64 = 10;
 const SPARE_LEAST: u64 = 2 << 30;
 const SPARE_MOST: u64 = 10 << 30;
-/// Size of the volume that proves that others can be made, in bytes.
+/// What is reserved of the volume that proves that others can be made, in bytes.
 const PROOF: u64 = 16 << 20;
+/// How much of a volume is reserved at once, in bytes.
+const OCCUPY_AT_ONCE: u64 = 256 << 20;
+const COPY_AT_ONCE: usize = 64 << 10;
 /// How often a free loop device is looked for: others look too.
 const TRIES: u32 = 64;
 
@@ -35,13 +39,15 @@ const TRIES: u32 = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Volumes {
     folder: PathBuf,
-    program: PathBuf,
+    /// An empty file system of this size, as `mkfs` writes it, in memory: every volume begins as a copy of what it
+    /// wrote, which is little and quicker than to start it.
+    template: Arc<File>,
     size: u64,
 }
 
 impl Volumes {
-    /// Volumes whose files are in `folder`, proved by a small one that is given up again: room for a large one may be
-    /// missing now and there later. The error says what is missing.
+    /// Volumes whose files are in `folder`, proved by one without room that is given up again: room may be missing
+    /// now and there later. The error says what is missing.
     pub(crate) async fn find(folder: PathBuf, size: u64) -> Result<Self, String> {
         if !is_root() {
             return Err("only root can make file systems of a fixed size".into());
@@ -56,17 +62,22 @@ impl Volumes {
             .ok_or(format!("{MAKE} is not installed"))?;
         let volumes = Self {
             folder,
-            program,
+            template: Arc::new(template(&program, size).await?),
             size,
         };
-        let proof = reserved(&volumes.folder, PROOF, 0);
-        volumes.make_in(proof, (0, 0)).await?.mount()?;
+        let file = volumes.file().and_then(|file| {
+            copy_data(&volumes.template, &file)?;
+            rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, PROOF)?;
+            Ok(file)
+        });
+        let file = file.map_err(|error| volumes.failed(&error))?;
+        Self::make_on(&file, (0, 0))?;
         Ok(volumes)
     }
 
     /// Who enforces the limit, for people.
     pub(crate) fn describe(&self) -> String {
-        let no_room = self.reserve().err();
+        let no_room = self.room().err();
         let no_room = no_room.map(|why| format!("; at present it has none: {why}"));
         format!(
             "{} MiB and {} files in /workspace, held by the kernel: a separate file system, whose space is reserved at \
@@ -77,9 +88,15 @@ impl Volumes {
         )
     }
 
-    /// A file for one volume.
-    fn reserve(&self) -> io::Result<File> {
-        reserved(&self.folder, self.size, SPARE_MOST)
+    /// A file of this size for one volume, which occupies nothing yet.
+    fn file(&self) -> io::Result<File> {
+        let file = nameless(&self.folder)?;
+        file.set_len(self.size)?;
+        Ok(file)
+    }
+
+    fn room(&self) -> io::Result<()> {
+        room(&nameless(&self.folder)?, self.size)
     }
 
     /// Like `make`; if that fails, the log says why.
@@ -93,42 +110,96 @@ impl Volumes {
 
     /// An empty volume whose top folder belongs to this user and group.
     pub(crate) async fn make(&self, owner: (u32, u32)) -> Result<Volume, String> {
-        self.make_in(self.reserve(), owner).await
+        let file = self.file().map_err(|error| self.failed(&error))?;
+        room(&file, self.size)
+            .and_then(|()| copy_data(&self.template, &file))
+            .map_err(|error| self.failed(&error))?;
+        // In two threads: each takes about as long as the other.
+        let occupied = file.try_clone().and_then(|file| {
+            let size = self.size;
+            Ok(tokio::task::spawn_blocking(move || occupy(&file, size)))
+        });
+        let occupied = occupied.map_err(|error| self.failed(&error))?;
+        let made = tokio::task::spawn_blocking(move || Self::make_on(&file, owner));
+        // Without room, the other one may have failed too, for that reason.
+        let (occupied, made) = tokio::join!(occupied, made);
+        occupied
+            .map_err(|error| error.to_string())?
+            .map_err(|error| self.failed(&error))?;
+        made.map_err(|error| error.to_string())?
     }
 
-    async fn make_in(
-        &self,
-        reserved: io::Result<File>,
-        owner: (u32, u32),
-    ) -> Result<Volume, String> {
-        let file = reserved.map_err(|error| format!("{}: {error}", self.folder.display()))?;
+    /// The volume in a file that begins as the template.
+    fn make_on(file: &File, owner: (u32, u32)) -> Result<Volume, String> {
         let (device, path) =
-            loop_device(&file).map_err(|error| format!("a loop device: {error}"))?;
-        let mut make = tokio::process::Command::new(&self.program);
-        // It is never made larger: what a larger one would need takes as long to write as all the rest.
-        make.args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode"])
-            .args(["-E", "nodiscard,lazy_itable_init=1"])
-            .args(["-i", &BYTES_FOR_A_FILE.to_string()])
-            .arg(&path)
-            .env_clear()
-            .stdin(Stdio::null())
-            // Ctrl-C in a terminal must not leave half a file system.
-            .process_group(0)
-            .kill_on_drop(true);
-        let made = tokio::time::timeout(MAKE_LIMIT, make.output()).await;
-        let output = made
-            .map_err(|_| format!("{MAKE} does not finish"))?
-            .map_err(|error| format!("{}: {error}", self.program.display()))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{MAKE}: {}: {:.300}", output.status, said.trim()));
-        }
+            loop_device(file).map_err(|error| format!("a loop device: {error}"))?;
+        let mount =
+            mounted(&path).map_err(|error| format!("mounting {}: {error}", path.display()))?;
         let volume = Volume {
             _device: device,
+            mount,
             path,
         };
         volume.prepare(owner)?;
         Ok(volume)
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.folder.display())
+    }
+}
+
+/// A file in memory with an empty file system of this size.
+async fn template(program: &Path, size: u64) -> Result<File, String> {
+    let file = rustix::fs::memfd_create("template", MemfdFlags::CLOEXEC).map(File::from);
+    let file = file
+        .map_err(io::Error::from)
+        .and_then(|file| {
+            file.set_len(size)?;
+            Ok((file.try_clone()?, file))
+        })
+        .map_err(|error| format!("a file in memory: {error}"))?;
+    let (input, file) = file;
+    let mut make = tokio::process::Command::new(program);
+    // It is never made larger: what a larger one would need takes as long to write as all the rest.
+    make.args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode"])
+        .args(["-E", "nodiscard,lazy_itable_init=1"])
+        .args(["-i", &BYTES_FOR_A_FILE.to_string()])
+        .arg("/proc/self/fd/0")
+        .env_clear()
+        .stdin(input)
+        // Ctrl-C in a terminal must not leave half a file system.
+        .process_group(0)
+        .kill_on_drop(true);
+    let made = tokio::time::timeout(MAKE_LIMIT, make.output()).await;
+    let output = made
+        .map_err(|_| format!("{MAKE} does not finish"))?
+        .map_err(|error| format!("{}: {error}", program.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{MAKE}: {}: {:.300}", output.status, said.trim()));
+    }
+    Ok(file)
+}
+
+/// Writes what is not a hole in the one to the same places of the other.
+fn copy_data(from: &File, to: &File) -> io::Result<()> {
+    let mut buffer = vec![0; COPY_AT_ONCE];
+    let mut end = 0;
+    loop {
+        let start = match rustix::fs::seek(from, SeekFrom::Data(end)) {
+            Err(Errno::NXIO) => return Ok(()),
+            start => start?,
+        };
+        end = rustix::fs::seek(from, SeekFrom::Hole(start))?;
+        let mut at = start;
+        while at < end {
+            let length = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let part = buffer.split_at_mut(length.min(COPY_AT_ONCE)).0;
+            from.read_exact_at(part, at)?;
+            to.write_all_at(part, at)?;
+            at += part.len() as u64;
+        }
     }
 }
 
@@ -142,6 +213,8 @@ pub(crate) fn is_root() -> bool {
 #[derive(Debug)]
 pub(crate) struct Volume {
     _device: File,
+    /// A mount that no path leads to. As long as it is there, another one of the same device costs little.
+    mount: OwnedFd,
     path: PathBuf,
 }
 
@@ -151,16 +224,10 @@ impl Volume {
         &self.path
     }
 
-    /// A mount that no path leads to. It ends with its last descriptor.
-    fn mount(&self) -> Result<OwnedFd, String> {
-        mounted(&self.path).map_err(|error| format!("mounting {}: {error}", self.path.display()))
-    }
-
     /// Mounts it on a folder, for this process and those that it starts.
-    pub(crate) fn mount_on(&self, folder: &Path) -> Result<(), String> {
-        let mount = self.mount()?;
+    pub(crate) fn mount_on(self, folder: &Path) -> Result<(), String> {
         rustix::mount::move_mount(
-            mount.as_fd(),
+            self.mount.as_fd(),
             "",
             rustix::fs::CWD,
             folder,
@@ -171,11 +238,11 @@ impl Volume {
 
     /// Gives away the top folder, and removes the folder that every new file system has.
     fn prepare(&self, (uid, gid): (u32, u32)) -> Result<(), String> {
-        let mount = self.mount()?;
-        let removed = rustix::fs::unlinkat(&mount, "lost+found", AtFlags::REMOVEDIR);
+        let mount = self.mount.as_fd();
+        let removed = rustix::fs::unlinkat(mount, "lost+found", AtFlags::REMOVEDIR);
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
         removed
-            .and_then(|()| rustix::fs::chownat(&mount, ".", Some(uid), Some(gid), AtFlags::empty()))
+            .and_then(|()| rustix::fs::chownat(mount, ".", Some(uid), Some(gid), AtFlags::empty()))
             .map_err(|error| format!("preparing {}: {error}", self.path.display()))
     }
 }
@@ -204,23 +271,27 @@ fn mounted(device: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// A file without a name that occupies its whole size. `most_spare` bounds what must stay free beside it.
-fn reserved(folder: &Path, size: u64, most_spare: u64) -> io::Result<File> {
+/// A file without a name on a disk.
+fn nameless(folder: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_TMPFILE)
         .mode(0o600)
         .open(folder)?;
-    let stat = rustix::fs::fstatvfs(&file)?;
     // Space in memory is not space on a disk.
     const TMPFS: i64 = 0x0102_1994;
     if rustix::fs::fstatfs(&file)?.f_type == TMPFS {
         return Err(io::Error::other("the folder is in memory"));
     }
+    Ok(file)
+}
+
+/// Whether the disk that the file is on has room for `size` more bytes.
+fn room(file: &File, size: u64) -> io::Result<()> {
+    let stat = rustix::fs::fstatvfs(file)?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let total = stat.f_blocks.saturating_mul(stat.f_frsize);
-    let spare = spare(total).min(most_spare);
+    let spare = spare(stat.f_blocks.saturating_mul(stat.f_frsize));
     if free < size.saturating_add(spare) {
         return Err(io::Error::other(format!(
             "{} MiB are free, and {} MiB and a reserve of {} MiB are needed",
@@ -229,8 +300,18 @@ fn reserved(folder: &Path, size: u64, most_spare: u64) -> io::Result<File> {
             spare >> 20
         )));
     }
-    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size)?;
-    Ok(file)
+    Ok(())
+}
+
+/// Reserves the whole size, a part at a time: whoever reads or writes the file meanwhile waits for a part only.
+fn occupy(file: &File, size: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < size {
+        let length = OCCUPY_AT_ONCE.min(size - at);
+        rustix::fs::fallocate(file, FallocateFlags::empty(), at, length)?;
+        at += length;
+    }
+    Ok(())
 }
 
 /// What must stay free on a disk of `total` bytes, in bytes.
