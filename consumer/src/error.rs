@@ -7,8 +7,8 @@ use agentmine_agent::AgentError;
 use agentmine_agent::journal::JournalError;
 use agentmine_domain::Blame;
 use agentmine_effects::EffectError;
-use agentmine_gateway::GatewayError;
 use agentmine_gateway::facts::FactsError;
+use agentmine_gateway::{GatewayError, branch_in_the_way};
 use agentmine_llm::LlmError;
 use agentmine_sandbox::SandboxError;
 use agentmine_store::StoreError;
@@ -82,9 +82,7 @@ pub(crate) enum SessionError {
     )]
     ProtectedBranch { branch: String, why: String },
     /// The repository has a branch above the work branch.
-    #[error(
-        "the branch `{other}` is in the way of `{branch}`, since git has no branch below another one. hint: rename or delete `{other}`, then request the work again"
-    )]
+    #[error("{}, then request the work again", branch_in_the_way(.branch, .other))]
     BranchInTheWay { branch: String, other: String },
     #[error("the branch moved during or after the measurement")]
     BranchMoved,
@@ -253,6 +251,18 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
+
+    #[test]
+    fn a_branch_in_the_way_is_named_as_where_it_is_pushed() {
+        let (branch, other) = ("agentmine/issue-7", "agentmine");
+        let error = SessionError::BranchInTheWay {
+            branch: branch.into(),
+            other: other.into(),
+        };
+        let next = "hint: rename or delete `agentmine`, then request the work again";
+        let shown = error.to_string();
+        assert!(shown.starts_with(&branch_in_the_way(branch, other)) && shown.ends_with(next));
+    }
 
     #[test]
     fn a_full_disk_of_the_worker_costs_no_attempt() {

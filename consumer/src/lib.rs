@@ -18,6 +18,8 @@ mod run;
 mod session;
 mod slots;
 mod sweep;
+#[cfg(test)]
+mod testing;
 mod verify;
 mod warm;
 mod wiring;

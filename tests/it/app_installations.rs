@@ -171,6 +171,42 @@ async fn a_repository_that_was_renamed_before_the_start_is_found() {
     written.await.unwrap();
 }
 
+/// The installation of its former owner does not include it any more, and is known by the owner's other repositories.
+#[tokio::test]
+async fn a_repository_that_was_transferred_is_one_of_its_new_owners_installation() {
+    for is_installed in [true, false] {
+        let world = world_with_issue().await;
+        world.forge.change_apps(|apps| {
+            let permissions = apps[0].installations[0].permissions.clone();
+            apps[0].installations.push(Installation {
+                id: 13,
+                owner: "other".into(),
+                permissions,
+            });
+            apps[0]
+                .installations
+                .truncate(if is_installed { 2 } else { 1 });
+        });
+        let (tracker, _) = found(&world.config).await;
+        world.forge.rename_repo(DEMO, "other/demo");
+        let candidates = tracker.candidates(REQUEST).await;
+        if is_installed {
+            let candidates = candidates.unwrap();
+            let paths: Vec<_> = candidates.iter().map(|it| &it.item.repo_path).collect();
+            assert_eq!(paths, ["other/demo"]);
+            assert_eq!(tracker.skipped(), []);
+        } else {
+            let text = candidates.unwrap_err().to_string();
+            for part in [
+                "install the App for its new owner",
+                "trackers.github.repositories",
+            ] {
+                assert!(text.contains(part), "{text}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_members_of_a_team_are_read_with_the_permission_for_that() {
     let mut world = world_with_issue().await;

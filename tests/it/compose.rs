@@ -1,4 +1,4 @@
-//! What `deploy/compose.yaml` promises about a stop and about the consumer's files. `.ci/run` has Compose read it.
+//! What `deploy/compose.yaml` promises about a stop, about the consumer's files and about logs. `.ci/run` has Compose read it.
 
 use std::path::Path;
 
@@ -34,4 +34,27 @@ fn a_consumer_can_write_to_the_home_of_its_image() {
     // A list of its own replaces the common one.
     let config = "- ./config.yaml:/etc/agentmine/config.yaml:ro\n";
     assert!(consumer.contains(config), "{consumer}");
+}
+
+/// Docker keeps the whole output of a container otherwise.
+#[test]
+fn the_log_of_each_service_is_limited() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/compose.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (shared, services) = text.split_once("\nservices:\n").unwrap();
+    let (services, _) = services.split_once("\nvolumes:\n").unwrap();
+    for expected in ["max-size: ", "max-file: ", "\n  logging: *logging\n"] {
+        assert!(shared.contains(expected), "{expected}");
+    }
+    let names = |line: &&str| {
+        let name = line.strip_prefix("  ").and_then(|it| it.strip_suffix(':'));
+        name.is_some_and(|it| !it.starts_with([' ', '#']))
+    };
+    let limited = |line: &&str| {
+        let line = line.trim();
+        line == "logging: *logging" || line == "<<: *agentmine"
+    };
+    let names = services.lines().filter(names).count();
+    assert!(names >= 8, "{names} services");
+    assert_eq!(services.lines().filter(limited).count(), names);
 }

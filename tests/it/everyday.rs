@@ -291,6 +291,24 @@ async fn an_installer_whose_program_is_missing_is_skipped_with_a_note() {
 }
 
 #[tokio::test]
+async fn what_a_clone_lacks_is_in_the_prompt_and_in_the_pull_request() {
+    let pointer = format!(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:{:064}\nsize 9\n",
+        7
+    );
+    let files = [
+        (".gitattributes", "*.bin filter=lfs -text\n"),
+        ("a.bin", pointer.as_str()),
+    ];
+    let (rig, body, _) = changed(&files, adds_a_note(), |_| ()).await;
+    let lacks = "1 file is in Git LFS: ";
+    assert!(body.contains(lacks), "{body}");
+    let requests = rig.model.requests();
+    let prompts: Vec<String> = requests.iter().map(|it| it.body.to_string()).collect();
+    assert!(prompts[0].contains(lacks), "{prompts:?}");
+}
+
+#[tokio::test]
 async fn a_guessed_check_that_cannot_start_costs_no_round() {
     let (rig, body, _) = changed(
         &[(

@@ -34,6 +34,18 @@ async fn a_service_manager_that_ends_every_process_costs_the_task_no_attempt() {
     .await;
 }
 
+#[tokio::test]
+async fn an_interrupted_demo_does_not_promise_to_continue() {
+    let home = tempfile::tempdir().unwrap();
+    let ctrl_c = |demo| assert!(signal_group(demo, libc::SIGINT));
+    let interrupt: (&str, &dyn Fn(i32)) = ("task #1", &ctrl_c);
+    let (shown, code) = command(home.path(), &["demo"], Some(interrupt)).await;
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("interrupted"), "{shown}");
+    assert!(!shown.contains("continues with the task"), "{shown}");
+    assert!(!shown.contains("to continue"), "{shown}");
+}
+
 /// Runs a task that is interrupted in each of its first calls, and then finishes. Returns what was printed before that.
 async fn interrupted_again_and_again(interrupt: fn(i32)) -> String {
     let home = tempfile::tempdir().unwrap();
@@ -67,11 +79,23 @@ async fn interrupted_again_and_again(interrupt: fn(i32)) -> String {
 async fn run(
     home: &Path,
     model: &ScriptedModel,
-    mut interrupt: Option<(&str, &dyn Fn(i32))>,
+    interrupt: Option<(&str, &dyn Fn(i32))>,
 ) -> String {
+    let url = model.base_url();
+    let run = ["run", "--repo", "mine", "--issue", "issue.md"];
+    let model = ["--base-url", &url, "--model", "scripted"];
+    let (shown, _) = command(home, &[&run[..], &model].concat(), interrupt).await;
+    shown
+}
+
+/// What a command prints until it ends, and its exit code.
+async fn command(
+    home: &Path,
+    args: &[&str],
+    mut interrupt: Option<(&str, &dyn Fn(i32))>,
+) -> (String, Option<i32>) {
     let mut child = Command::new(binary("agentmine"))
-        .args(["run", "--repo", "mine", "--issue", "issue.md"])
-        .args(["--base-url", &model.base_url(), "--model", "scripted"])
+        .args(args)
         .current_dir(home)
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -98,7 +122,8 @@ async fn run(
     let ended = tokio::time::timeout(PATIENCE, reading).await;
     assert!(ended.is_ok(), "it does not end:\n{shown}");
     let left = child.wait_with_output().await.unwrap();
-    shown + &String::from_utf8_lossy(&left.stderr)
+    let shown = shown + &String::from_utf8_lossy(&left.stderr);
+    (shown, left.status.code())
 }
 
 fn signal(pid: i32, signal: i32) {

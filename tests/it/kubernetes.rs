@@ -407,7 +407,22 @@ const PUBLIC: End = End::Address("140.82.121.6");
 const PUBLIC_V6: End = End::Address("2606:50c0:8000::154");
 const METADATA: End = End::Address("169.254.169.254");
 const PRIVATE: End = End::Address("10.1.2.3");
-const DNS: End = End::Other("kube-system", "k8s-app", "kube-dns");
+/// Name servers: CoreDNS, caches on the node, Google's, OpenShift's.
+const DNS: [(End, u64); 6] = [
+    (End::Other("kube-system", "k8s-app", "kube-dns"), 53),
+    (End::Other("kube-system", "k8s-app", "node-local-dns"), 53),
+    (End::Address("169.254.20.10"), 53),
+    (End::Address("169.254.25.10"), 53),
+    (METADATA, 53),
+    (
+        End::Other(
+            "openshift-dns",
+            "dns.operator.openshift.io/daemonset-dns",
+            "default",
+        ),
+        5353,
+    ),
+];
 const PROMETHEUS: End = End::Other("monitoring", "app.kubernetes.io/name", "prometheus");
 const STRANGER: End = End::Other("default", "app.kubernetes.io/name", "prometheus");
 
@@ -444,8 +459,11 @@ fn common() -> (Vec<Flow>, Vec<Flow>) {
         (consumer, producer, "TCP", 9464),
     ];
     for pod in FLEET {
-        open.push((Pod(pod), DNS, "UDP", 53));
-        open.push((Pod(pod), DNS, "TCP", 53));
+        for (server, port) in DNS {
+            open.push((Pod(pod), server, "UDP", port));
+            open.push((Pod(pod), server, "TCP", port));
+            closed.push((Pod(pod), server, "TCP", 443));
+        }
         closed.push((Pod(pod), PUBLIC, "UDP", 53));
         closed.push((
             Pod(pod),
@@ -596,6 +614,13 @@ fn deploy_faults(objects: &[Value]) -> Vec<String> {
         ] {
             expect(container[probe]["httpGet"]["path"] == path, probe);
         }
+        let listen = list(container, "/env")
+            .iter()
+            .find(|it| it["name"] == "AGENTMINE_HTTP_LISTEN");
+        expect(
+            listen.is_some_and(|it| it["value"] == "[::]:9464"),
+            "a cluster without IPv4 cannot reach its probes",
+        );
         for variable in list(container, "/env") {
             let is_secret = variable.get("valueFrom").is_some();
             expect(!is_secret, "a secret is in the environment");
@@ -779,7 +804,7 @@ fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
         let labels = &service["metadata"]["labels"];
         let has = |key: &str| labels[key].as_str().map(str::to_owned);
         assert!(labels_match(&monitor["spec"]["selector"], &has));
-        // The rules name the jobs like this.
+        // Alerts and dashboards name the jobs like this.
         assert_eq!(labels[text(monitor, "/spec/jobLabel")], program);
         let port = &service["spec"]["ports"][0];
         assert_eq!(port["name"], endpoint["port"]);
@@ -845,19 +870,7 @@ impl Roles {
         let server = crate::rig::postgres_url();
         as_admin(&[format!("CREATE DATABASE {prefix}")]).await;
         let database = crate::rig::with_database(&server, &prefix);
-        let component = "deploy/kubernetes/components/postgres-roles/roles.sql";
-        let sql = std::fs::read_to_string(root().join(component)).unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), sql.replace("agentmine", &prefix)).unwrap();
-        let psql = Command::new("psql")
-            .args(["owner='a'", "fleet='b'", "autoscaler='c'"].map(|it| format!("--set={it}")))
-            .arg("--file")
-            .arg(file.path())
-            .arg(&database)
-            .output()
-            .expect("psql, which tests/run installs");
-        let error = String::from_utf8_lossy(&psql.stderr);
-        assert!(psql.status.success(), "{error}");
+        make_roles(&roles_sql(), &prefix, &database).unwrap();
         let url = |role: &str, password: &str| {
             let mut url: url::Url = database.parse().unwrap();
             url.set_username(role).unwrap();
@@ -870,6 +883,28 @@ impl Roles {
             autoscaler: url(&format!("{prefix}_autoscaler"), "c"),
             prefix,
         }
+    }
+}
+
+fn roles_sql() -> String {
+    let component = "deploy/kubernetes/components/postgres-roles/roles.sql";
+    std::fs::read_to_string(root().join(component)).unwrap()
+}
+
+/// Runs the script with another name in place of `agentmine`. The error is what psql reports.
+fn make_roles(sql: &str, prefix: &str, database: &str) -> Result<(), String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), sql.replace("agentmine", prefix)).unwrap();
+    let psql = Command::new("psql")
+        .args(["owner='a'", "fleet='b'", "autoscaler='c'"].map(|it| format!("--set={it}")))
+        .arg("--file")
+        .arg(file.path())
+        .arg(database)
+        .output()
+        .expect("psql, which tests/run installs");
+    match psql.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&psql.stderr).into_owned()),
     }
 }
 
@@ -899,6 +934,35 @@ impl Drop for Roles {
         // A failed test is reported as such, whatever is left.
         let _ = removal.join();
     }
+}
+
+/// As on a managed server, whose administrator is no superuser.
+#[tokio::test]
+async fn only_the_event_trigger_needs_a_superuser() {
+    let prefix = format!("k{}", uuid::Uuid::new_v4().simple());
+    let admin = format!("{prefix}_admin");
+    as_admin(&[
+        format!("CREATE ROLE {admin} LOGIN CREATEROLE PASSWORD 'd'"),
+        format!("CREATE DATABASE {prefix} OWNER {admin}"),
+    ])
+    .await;
+    let database = crate::rig::with_database(&crate::rig::postgres_url(), &prefix);
+    let mut url: url::Url = database.parse().unwrap();
+    url.set_username(&admin).unwrap();
+    url.set_password(Some("d")).unwrap();
+    let sql = roles_sql();
+    let (without_trigger, _) = sql
+        .split_once("-- The view is made by a migration")
+        .unwrap();
+    let made = make_roles(without_trigger, &prefix, url.as_str());
+    as_admin(&[
+        format!("DROP DATABASE {prefix} WITH (FORCE)"),
+        format!(
+            "DROP ROLE IF EXISTS {prefix}_owner, {prefix}, {prefix}_autoscaler, {prefix}_admin"
+        ),
+    ])
+    .await;
+    made.unwrap();
 }
 
 /// On a real Postgres: only the owner changes the schema, and the autoscaler reads one view.

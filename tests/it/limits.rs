@@ -22,7 +22,7 @@ async fn a_file_of_gigabytes_that_nobody_committed_is_skipped_and_named() {
     assert_eq!(pulls.len(), 1, "{log}");
     let body = &pulls[0].body;
     assert!(
-        body.contains("a push may have at most 512 MiB: a large hole.bin, sub/-x."),
+        body.contains("more than 50 MiB or cannot be read: a large hole.bin, sub/-x."),
         "{body}"
     );
     assert!(body.contains("| `.gitignore` |"), "{body}");

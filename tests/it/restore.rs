@@ -82,7 +82,7 @@ fn put_back(url: &str, dump: &str) -> String {
 
 /// `agentmine store restored`, with what it prints as JSON.
 fn store_restored(rig: &Rig) -> Value {
-    let (out, _) = rig.agentmine(&["store", "restored", "--json"], 0);
+    let (out, _) = rig.agentmine(&["store", "restored", "--yes", "--json"], 0);
     serde_json::from_str(&out).unwrap()
 }
 

@@ -337,6 +337,31 @@ async fn a_push_of_a_person_after_a_round_that_changed_nothing_ends_the_rounds_o
     a_push_after_a_round_ends_them(gitlab(answers()).await).await;
 }
 
+/// After a task that was requested by label and left no result.
+async fn a_push_after_labelled_work_ends_them((mut rig, pull): (Rig, PullView)) {
+    rig.forge.add_label(DEMO, pull.number, REQUEST);
+    rig.produce().await;
+    let task = rounds(&rig).await.remove(0);
+    assert_eq!(task.round(), None);
+    let stopped = rig.store.request_stop(task.id, "the operator stopped it");
+    stopped.await.unwrap();
+    push_of_a_person(&rig, &pull);
+    rig.forge
+        .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    let words = ["ended without a result", "of somebody else"];
+    ended(&mut rig, &pull, "pushed", &words).await;
+}
+
+#[tokio::test]
+async fn a_push_of_a_person_after_labelled_work_without_a_result_ends_the_rounds_on_github() {
+    a_push_after_labelled_work_ends_them(github(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_push_of_a_person_after_labelled_work_without_a_result_ends_the_rounds_on_gitlab() {
+    a_push_after_labelled_work_ends_them(gitlab(script()).await).await;
+}
+
 /// How a person stops the work on a pull request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stops {

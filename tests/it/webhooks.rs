@@ -85,6 +85,19 @@ fn lists(rig: &Rig) -> usize {
 }
 
 #[tokio::test]
+async fn a_load_balancer_sees_that_deliveries_are_received() {
+    let mut rig = Rig::local(solves_demo()).await;
+    rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();
+    let (producer, url) = producer(&mut rig).await;
+    let address = url.strip_prefix("http://").unwrap();
+    let address = address.strip_suffix("/webhooks").unwrap();
+    assert_eq!(get(address, "/").await, (200, "ok\n".to_owned()));
+    producer.terminate();
+    let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+}
+
+#[tokio::test]
 async fn a_label_starts_work_at_once_by_a_delivery_that_github_signed() {
     let mut rig = Rig::local(solves_demo()).await;
     rig.config["trackers"]["github"]["webhook_secret"] = SECRET.into();

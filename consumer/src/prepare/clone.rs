@@ -366,6 +366,10 @@ fn settings(agent: &Agent) -> Vec<String> {
         "pull.rebase=true".into(),
         "gc.auto=0".into(),
         "maintenance.auto=false".into(),
+        // Nothing serves the objects of Git LFS, nor stores new ones. Its filter would fail where its program is missing, and
+        // make pointers to nothing where it is not.
+        "filter.lfs.process=".into(),
+        "filter.lfs.required=false".into(),
     ]
 }
 

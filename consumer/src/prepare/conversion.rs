@@ -67,23 +67,8 @@ fn attributes(path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::process::Command;
-
     use super::*;
-
-    fn sh(folder: &Path, script: &str) -> String {
-        let output = Command::new("sh")
-            .args(["-c", script])
-            .current_dir(folder)
-            .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("HOME", "/nonexistent")])
-            .envs(["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"].map(|name| (name, "miner")))
-            .envs(["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"].map(|name| (name, "miner@localhost")))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{script}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
+    use crate::testing::sh;
 
     #[test]
     fn a_fresh_clone_has_no_changes_and_keeps_its_ends_of_lines() {

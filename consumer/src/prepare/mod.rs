@@ -19,7 +19,8 @@ pub(crate) mod workspace;
 
 use std::sync::Arc;
 
-use agentmine_agent::{Project, Resumed, Solution, Start};
+use agentmine_agent::journal::{Entry, newest_start};
+use agentmine_agent::{Project, Resumed, Solution, Start, Unsaved};
 use agentmine_domain::Lease;
 use agentmine_effects::is_final;
 use agentmine_gateway::facts::BareRepo;
@@ -89,6 +90,8 @@ pub(crate) struct Restored {
     pub(crate) commit: String,
     /// Total size in bytes of its bundles.
     pub(crate) total: usize,
+    /// What earlier sessions did not save.
+    pub(crate) unsaved: Vec<Unsaved>,
 }
 
 /// Checks the lease before each push, in the store and by the worker's own clock.
@@ -113,14 +116,16 @@ impl PushFence for LeaseFence {
     }
 }
 
-/// Starts the sandbox, clones, restores the files of a checkpoint, and installs dependencies.
+/// Starts the sandbox, clones, restores the files of a checkpoint, and installs dependencies. `entries` are those of the
+/// earlier sessions.
 pub(crate) async fn prepare(
     ctx: &SessionContext,
     item: &Item,
     round: Option<&RoundWork>,
-    recorded: Option<Start>,
+    entries: &[Entry],
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Prepared, SessionError> {
+    let recorded = newest_start(entries).cloned();
     let repository = ctx.effects.tracker().repository(&ctx.task.item).await?;
     let branches = WorkBranches::of(&ctx.task, item, &repository);
     branches.check(&repository)?;
@@ -194,7 +199,7 @@ pub(crate) async fn prepare(
     // Read before the agent's files are restored, so that they cannot influence it.
     let repository_servers = repository_file(ctx, &workspace, &base, origin).await?;
     keep_as_stored(&workspace).await?;
-    let restored = restore(ctx, &workspace, checkpoints).await?;
+    let restored = restore(ctx, &workspace, entries, checkpoints).await?;
     install(ctx, &workspace, &project).await?;
     Ok(Prepared {
         workspace,
@@ -287,6 +292,7 @@ async fn image_of(
 async fn restore(
     ctx: &SessionContext,
     workspace: &Workspace,
+    entries: &[Entry],
     checkpoints: Vec<Checkpoint>,
 ) -> Result<Option<Restored>, SessionError> {
     let Some(last) = checkpoints.last() else {
@@ -303,7 +309,11 @@ async fn restore(
     match around("checkpoint.restore", restored).await {
         Ok(()) => {
             ctx.record(Resumed::With(seq).entry()).await?;
-            Ok(Some(Restored { commit, total }))
+            Ok(Some(Restored {
+                commit,
+                total,
+                unsaved: Unsaved::after(seq, entries),
+            }))
         }
         Err(SandboxError::Failed(reason)) => {
             ctx.record(Resumed::Without(seq, reason).entry()).await?;

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agentmine_agent::Unsaved;
 use agentmine_domain::markdown::line;
 use agentmine_domain::{Lease, Seq};
 use agentmine_runtime::failpoint::around;
@@ -36,8 +37,10 @@ pub(crate) struct Checkpoints {
 struct Newest {
     commit: Option<String>,
     total: usize,
-    /// The files of which a note says that they are too large.
+    /// The files of which a note says that they are omitted.
     left_out: BTreeSet<String>,
+    /// Whether a note says that there is no room for more.
+    is_full: bool,
 }
 
 impl Checkpoints {
@@ -57,6 +60,7 @@ impl Checkpoints {
                 commit: since,
                 total,
                 left_out: BTreeSet::new(),
+                is_full: false,
             }),
         }
     }
@@ -73,15 +77,18 @@ impl Checkpoints {
     ) -> Result<Option<String>, SessionError> {
         let mut newest = self.newest.lock().await;
         let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
+        let unsaved = |reason: String| Some(Unsaved::Changes(next, reason).to_string());
         if room == 0 {
-            return Ok(None);
+            let reason = format!("those of the task have {} MiB", MAX_TOTAL >> 20);
+            let is_known = std::mem::replace(&mut newest.is_full, true);
+            return Ok(unsaved(reason).filter(|_| !is_known));
         }
         let taken = self.sandbox.snapshot(newest.commit.as_deref(), room);
         let snapshot = match around("checkpoint.snapshot", taken).await {
             Ok(snapshot) => snapshot,
             // The agent may have left the repository in any state; it continues without a checkpoint.
             Err(SandboxError::Failed(reason)) => {
-                return Ok(Some(format!("no checkpoint was taken: {reason}")));
+                return Ok(unsaved(reason));
             }
             Err(error) => return Err(SessionError::SandboxGone(error.to_string())),
         };
@@ -93,7 +100,7 @@ impl Checkpoints {
         let packed = tokio::task::spawn_blocking(move || pack(&bundle)).await;
         let compressed = match packed.map_err(Into::into).and_then(|done| done) {
             Ok(compressed) => compressed,
-            Err(error) => return Ok(Some(format!("no checkpoint was taken: {error}"))),
+            Err(error) => return Ok(unsaved(error.to_string())),
         };
         metrics::counter!("agentmine_checkpoint_bytes_total").increment(compressed.len() as u64);
         let checkpoint = Checkpoint {
@@ -112,7 +119,7 @@ impl Checkpoints {
             // Recording the result is refused next, which ends the session.
             Err(SessionError::Store(StoreError::Fenced(_))) => Ok(None),
             // The next snapshot is then relative to the previous one.
-            Err(error) => Ok(Some(format!("a checkpoint was not stored: {error}"))),
+            Err(error) => Ok(unsaved(format!("it was not stored: {error}"))),
         }
     }
 }
@@ -125,10 +132,7 @@ impl Newest {
             .filter(|file| self.left_out.insert(file.clone()))
             .map(|file| line(&file, 200))
             .collect();
-        (!new.is_empty()).then(|| {
-            let names = new.join(", ");
-            format!("too large for a checkpoint; lost if the worker fails: {names}")
-        })
+        (!new.is_empty()).then(|| Unsaved::Files(new.join(", ")).to_string())
     }
 }
 

@@ -74,6 +74,10 @@ impl Model for RedactingModel {
         self.model.name()
     }
 
+    fn counts_tokens(&self) -> bool {
+        self.model.counts_tokens()
+    }
+
     /// Streamed deltas are passed on without redaction: a secret may be split across two of them.
     async fn reply(
         &self,

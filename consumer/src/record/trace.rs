@@ -72,6 +72,10 @@ impl Model for TracedModel {
         self.model.name()
     }
 
+    fn counts_tokens(&self) -> bool {
+        self.model.counts_tokens()
+    }
+
     async fn reply(
         &self,
         request: ModelRequest<'_>,

@@ -4,7 +4,7 @@ mod round;
 
 use agentmine_agent::{Asked, RunOutcome, pull_request, pull_request_comment};
 use agentmine_domain::ItemKind;
-use agentmine_effects::Pushers;
+use agentmine_effects::{Pushers, ReportedCommit};
 use agentmine_trackers::{Item, PullRequest};
 
 use crate::error::{Interrupt, SessionError};
@@ -75,7 +75,16 @@ pub(crate) async fn report(
             true => Pushers::Others,
             false => Pushers::Us,
         };
-        let pushed = || ctx.effects.pushed_result(head, missing, pushers);
+        let result = ReportedCommit {
+            commit: head.clone(),
+            pushers,
+            // A round has them in its own result.
+            heard: match round {
+                Some(_) => None,
+                None => round::heard(ctx).await?,
+            },
+        };
+        let pushed = || ctx.effects.pushed_result(&result, missing);
         ctx.heartbeat.patiently(pushed).await?;
         let name = ctx.task.item.tracker.pull_request();
         let because = match round {

@@ -1,5 +1,7 @@
 //! What a round answers to the threads of the review.
 
+use std::collections::BTreeSet;
+
 use agentmine_agent::journal::{decode_all, given_remarks};
 use agentmine_agent::{RunOutcome, thread_answers, without_answers};
 use agentmine_domain::markdown::{cap, neutralized};
@@ -15,6 +17,13 @@ const MAX_REPLIES: usize = 40;
 /// Characters of one answer.
 const MAX_ANSWER: usize = 4_000;
 
+/// The ids of the remarks of people that the model was given; `None` if an earlier version described the task.
+pub(super) async fn heard(ctx: &SessionContext) -> Result<Option<BTreeSet<String>>, SessionError> {
+    let store = &ctx.deps.store;
+    let steps = ctx.heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
+    Ok(given_remarks(&decode_all(&steps)?))
+}
+
 /// Records what the round is about to answer. Returns what is left of the agent's message for the comment.
 pub(super) async fn record_answers(
     ctx: &SessionContext,
@@ -23,8 +32,7 @@ pub(super) async fn record_answers(
     outcome: &RunOutcome,
 ) -> Result<String, SessionError> {
     let store = &ctx.deps.store;
-    let steps = ctx.heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
-    let heard = given_remarks(&decode_all(&steps)?).unwrap_or_default();
+    let heard = heard(ctx).await?.unwrap_or_default();
     let is_ours = !outcome.facts.unchanged && head != work.round.head;
     let commit = is_ours.then_some(head);
     let threads = work.named(&heard);

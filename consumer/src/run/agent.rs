@@ -6,7 +6,10 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_agent::{AgentRun, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor};
+use agentmine_agent::{
+    AgentRun, Brief, Discussion, History, RunLimits, RunOutcome, TextEditor, Unsaved,
+};
+use agentmine_domain::markdown::line;
 use agentmine_domain::{ItemKind, TrackerKind, Usage};
 use agentmine_llm::{Delta, Model};
 use agentmine_trackers::Item;
@@ -21,7 +24,7 @@ use super::servers::Servers;
 use super::servers::sampling::SessionSampling;
 use super::tools::{FleetTools, may_command, may_edit};
 use crate::error::SessionError;
-use crate::prepare::{Prepared, RoundWork};
+use crate::prepare::{Prepared, Restored, RoundWork};
 use crate::record::checkpoint::Checkpoints;
 use crate::record::live::Progress;
 use crate::record::recorder::Recorder;
@@ -112,7 +115,7 @@ impl Work<'_> {
             limits: RunLimits::new(ctx.deps.budget(&prepared.agent.limits)),
             max_rounds: ctx.deps.max_rounds(&prepared.agent.limits),
             brief: &self.brief(servers),
-            resumed: &resumed_with(prepared),
+            resumed: &resumed_with(prepared.restored.as_ref()),
             watch: Some(&watch),
         };
         tokio::select! {
@@ -186,6 +189,7 @@ impl Work<'_> {
             memory: self.memory.clone(),
             agent_prompt: agent.system_prompt.clone().unwrap_or_default(),
             repository_prompt: agent.repository_prompt.clone().unwrap_or_default(),
+            absent: self.prepared.project.absent.sentences(),
             branch: self.prepared.branches.work.clone(),
             workspace: self.prepared.workspace.sandbox.workspace_root().to_owned(),
             command_timeout: self.command().map(|_| executor.execution.timeout_seconds),
@@ -225,15 +229,69 @@ async fn show(ctx: &SessionContext, pieces: &mut UnboundedReceiver<Delta>) -> In
 }
 
 /// The message to the model when this worker continues another worker's session.
-fn resumed_with(prepared: &Prepared) -> String {
-    let files = match prepared.restored {
-        Some(_) => "The project's files are as they were after the last call that changed them.",
+fn resumed_with(restored: Option<&Restored>) -> String {
+    let files = match restored {
+        Some(restored) => restored_files(&restored.unsaved),
         None => {
-            "The project's files are those of the branch on the remote; changes that were not pushed are lost."
+            "The project's files are those of the branch on the remote; changes that were not pushed are lost.".into()
         }
     };
     format!(
         "The worker was replaced and the sandbox is a new one. {files} Everything outside the project's folder is lost: \
          installed packages, running processes, temporary files. Check the current state first, then continue."
     )
+}
+
+/// What the restored files are.
+fn restored_files(unsaved: &[Unsaved]) -> String {
+    let mut changes =
+        "The project's files are as they were after the last call that changed them.".to_owned();
+    let mut omitted = String::new();
+    for unsaved in unsaved {
+        match unsaved {
+            Unsaved::Changes(_, reason) => {
+                let reason = line(reason, 300);
+                changes = format!(
+                    "The project's files are those of an earlier call: later ones could not be saved ({reason}), so what \
+                     later calls changed may be lost."
+                );
+            }
+            Unsaved::Files(files) => {
+                omitted.push_str(&format!(
+                    " Not restored, because no checkpoint contains them: {files}."
+                ));
+            }
+        }
+    }
+    changes + &omitted
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_domain::Seq;
+
+    use super::*;
+
+    #[test]
+    fn a_model_that_continues_learns_what_was_not_saved() {
+        let restored = |unsaved| Restored {
+            commit: "c".into(),
+            total: 0,
+            unsaved,
+        };
+        let last_call = "as they were after the last call";
+        let all = resumed_with(Some(&restored(Vec::new())));
+        assert!(
+            all.contains(last_call) && !all.contains("Not restored"),
+            "{all}"
+        );
+        let unsaved = vec![
+            Unsaved::Files("core, app/".into()),
+            Unsaved::Changes(Seq(8), "too slow".into()),
+        ];
+        let some = resumed_with(Some(&restored(unsaved)));
+        assert!(!some.contains(last_call), "{some}");
+        assert!(some.contains("could not be saved (too slow)") && some.contains("core, app/."));
+        assert!(resumed_with(None).contains("changes that were not pushed are lost"));
+    }
 }

@@ -18,7 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use agentmine_agent::journal::{Entry, decode_all, given_remarks, hidden_in_prompt, newest_start};
+use agentmine_agent::journal::{Entry, decode_all, given_remarks, hidden_in_prompt};
 use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
 use agentmine_domain::{AskedBy, Phase, TaskLabel, TrackerKind, Usage};
 use agentmine_effects::{held_comment, work_comment};
@@ -259,7 +259,6 @@ async fn work_on(
     let heartbeat = &ctx.heartbeat;
     let store = &ctx.deps.store;
     let (history, earlier) = History::replay(entries);
-    let start = newest_start(entries).cloned();
     let mut round = heartbeat.unless_interrupted(round(ctx, item)).await?;
     let checkpoints = heartbeat
         .patiently(|| store.checkpoints(ctx.task.id))
@@ -272,7 +271,7 @@ async fn work_on(
             false => Ok((discussion(ctx).await?, memory(ctx).await?)),
         }
     };
-    let prepared = Box::pin(prepare(ctx, item, round.as_ref(), start, checkpoints));
+    let prepared = Box::pin(prepare(ctx, item, round.as_ref(), entries, checkpoints));
     let both = async { tokio::try_join!(told, prepared) };
     let ((mut discussion, memory), prepared) = heartbeat.unless_interrupted(both).await?;
     if let Some(round) = round.as_mut().filter(|_| !history.has_task()) {

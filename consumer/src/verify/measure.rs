@@ -55,7 +55,7 @@ impl Measurer<'_> {
         self.prepared.workspace.sandbox.name()
     }
 
-    /// What a reader of the result should know about the set-up.
+    /// What a reader of the result should know about the set-up and the clone.
     fn notes(&self) -> Vec<String> {
         let project = &self.prepared.project;
         project
@@ -64,6 +64,7 @@ impl Measurer<'_> {
             .chain(&project.notes)
             .chain(&self.hidden)
             .cloned()
+            .chain(project.absent.sentences())
             .collect()
     }
 

@@ -12,14 +12,24 @@ use crate::session::context::SessionContext;
 
 /// Installed or built files, which the worker does not commit, even if they are not ignored; except in a repository that has
 /// such files, as that of a GitHub Action may have its `node_modules`.
-const INSTALLED: &str =
-    "'**/node_modules/**' '**/__pycache__/**' '**/.venv/**' '**/target/debug/**'";
+const INSTALLED: &str = "'**/node_modules/**' '**/__pycache__/**' '**/.venv/**' '**/target/debug/**' \
+    '**/target/release/**' '**/.gradle/**' '**/.tox/**'";
+
+/// Follows the path of a folder of such files.
+const OF_INSTALLED: &str = "//installed";
+
+/// Maximum size in bytes of a new file that the worker commits: a larger one, as a core dump, is hardly ever part of the
+/// work, and GitHub warns of it. The agent can still commit it.
+const MAX_NEW_FILE: u64 = 50 << 20;
 
 /// Exit code of the script for work that it must not commit.
 const UNFINISHED: &str = "3";
 
 /// Exists while a cherry-pick or revert of several commits is unfinished.
 const SEQUENCER: &str = ".git/sequencer";
+
+/// Follows the path of a file in Git LFS.
+const LFS: &str = "//lfs";
 
 /// How many files that were omitted are named.
 const MAX_NAMED: usize = 5;
@@ -47,7 +57,8 @@ pub(super) async fn publish(
         .push
         .max_size;
     let workspace = &prepared.workspace;
-    let script = script(title, limit.bytes());
+    let lfs_since = (prepared.project.absent.lfs_pointers > 0).then_some(&*prepared.base);
+    let script = script(title, limit.bytes(), lfs_since);
     let done = workspace
         .shell(&script, Duration::from_secs(300), 16 * 1024)
         .await?;
@@ -88,18 +99,31 @@ pub(super) async fn publish(
 /// Prints the commit and then what it omits: files, work trees with a slash at the end, repositories with `/.git`, and
 /// [`SEQUENCER`] for commits. If nothing is left to commit, as after nearly every agent that pushed, one process of git
 /// finds that out. Reading a large file takes minutes, even if it consists of holes, so they are found by their size. Git
-/// before 2.25 reads no list of paths; there they are not excluded.
+/// before 2.25 reads no list of paths; there they are not excluded. A file that cannot be read would keep git from adding any.
 ///
 /// Git adds a repository in the project as a submodule without an address, which breaks each clone that gets its
 /// submodules, and adds nothing at all if it has no commit. A git that was killed leaves its lock of the index. A hook that
 /// expects a person fails here, and `--no-verify` does not skip all of them.
-fn script(title: &str, limit: u64) -> String {
+///
+/// Of files in Git LFS since the commit `lfs_since`, a removal or a move is committed, but no other content: it would be stored
+/// in the repository itself, or nowhere. Those that the agent has committed are printed, too, each with `//lfs`; where it
+/// has merged, or where somebody else's commits are in between, they may be others' and are not.
+fn script(title: &str, limit: u64, lfs_since: Option<&str>) -> String {
+    let lfs_since = lfs_since.unwrap_or_default();
+    let new_limit = limit.min(MAX_NEW_FILE);
     // The gateway refuses a push with a message that a forge obeys, and a title may say "Fix #1".
     let message = not_obeyed(&line(title, 72)).replace('\'', "");
     format!(
         r#"unfinished() {{
     echo 'a merge or rebase is unfinished' >&2
     exit {UNFINISHED}
+}}
+committed_lfs() {{
+    me=$(git var GIT_COMMITTER_IDENT | sed 's/.*<//; s/>.*//')
+    if [ -n '{lfs_since}' ] && [ -z "$(git rev-list --max-count=1 --merges '{lfs_since}..HEAD')$(git log --format=%ce '{lfs_since}..HEAD' | grep -vxF "$me" | head -n 1)" ]; then
+        git -c core.quotePath=off diff --name-only --find-copies=100% --find-copies-harder --diff-filter=AM '{lfs_since}' HEAD |
+            git -c core.quotePath=off check-attr --stdin filter | sed -n 's,: filter: lfs$,{LFS},p'
+    fi
 }}
 if [ -e .git/MERGE_HEAD ] || [ -d .git/rebase-merge ] || [ -d .git/rebase-apply ]; then unfinished; fi
 state=$(git status --porcelain=v2 --branch --untracked-files=normal --ignore-submodules=none) && case $state in
@@ -110,6 +134,7 @@ state=$(git status --porcelain=v2 --branch --untracked-files=normal --ignore-sub
     printf '%s\n' "${{state%%
 *}}"
     if [ -d {SEQUENCER} ]; then echo {SEQUENCER}; fi
+    committed_lfs
     exit
     ;;
 esac
@@ -129,19 +154,48 @@ for second in 1 2 3 4 5; do
     [ -e "$lock" ] || break
     if is_locked; then sleep 1; else rm -f "$lock"; fi
 done
-find . -name .git -prune -o -type f -size +{limit}c -exec sh -c '
+find . -name .git -prune -o -type f \( -size +{new_limit}c -o ! -perm -400 \) -exec sh -c '
     for file; do
-        git check-ignore --quiet -- "$file" || printf "%s\0" ":(top,exclude,literal)${{file#./}}"
+        if git check-ignore --quiet -- "$file"; then continue; fi
+        limit={new_limit}
+        if [ -n "$(git ls-files -- ":(literal)$file")" ]; then limit={limit}; fi
+        if [ -r "$file" ] && [ -z "$(find "$file" -size "+${{limit}}c")" ]; then continue; fi
+        printf "%s\0" ":(top,exclude,literal)${{file#./}}"
     done' sh {{}} + > "$large"
 set -- .
+installed=
 for files in {INSTALLED}; do
-    if [ -z "$(git ls-files -- ":(glob)$files" | head -n 1)" ]; then set -- "$@" ":(exclude,glob)$files"; fi
+    if [ -z "$(git ls-files -- ":(glob)$files" | head -n 1)" ]; then
+        set -- "$@" ":(exclude,glob)$files"
+        installed="$installed :(glob)$files"
+    fi
 done
+if [ -n "$installed" ]; then
+    set -f
+    installed=$(git ls-files --others --exclude-standard --directory -z -- $installed | tr '\0' '\n' |
+        sed -n '/__pycache__.$/!s,/$,{OF_INSTALLED},p')
+    set +f
+fi
 inner=$(git ls-files --others --exclude-standard -z -- "$@" | tr '\0' '\n' | sed -n 's,/$,,p')
 while IFS= read -r path; do
     if [ -n "$path" ]; then set -- "$@" ":(exclude,top,literal)$path"; fi
 done <<END
 $inner
+END
+pointers=
+if [ -n '{lfs_since}' ]; then
+    pointers=$(git ls-files --modified --others --exclude-standard -z -- ':(attr:filter=lfs)' | tr '\0' '\n')
+fi
+kept=
+while IFS= read -r path; do
+    if [ ! -e "$path" ]; then continue; fi
+    # A pointer that was moved.
+    if [ -z "$(git ls-files -- ":(top,literal)$path")" ] && head -n 1 "$path" | grep -q '^version https://git-lfs'; then continue; fi
+    set -- "$@" ":(exclude,top,literal)$path"
+    kept="$kept$path{LFS}
+"
+done <<END
+$pointers
 END
 message='{message}'
 if [ -s "$large" ]; then
@@ -159,6 +213,9 @@ git rev-parse HEAD && {{
     printf '%s\n' "$inner" | while IFS= read -r path; do
         if [ -d "$path/.git" ]; then printf '%s/.git\n' "$path"; elif [ -n "$path" ]; then printf '%s/\n' "$path"; fi
     done
+    printf '%s' "$kept"
+    if [ -n "$installed" ]; then printf '%s\n' "$installed"; fi
+    committed_lfs
 }}"#
     )
 }
@@ -175,12 +232,23 @@ impl LeftOut {
     /// Reads the lines that the script prints after the commit.
     fn of<'a>(lines: impl Iterator<Item = &'a str>, limit: u64) -> Self {
         let (mut files, mut trees, mut repositories) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut in_lfs, mut installed) = (Vec::new(), Vec::new());
         let mut lines = lines.peekable();
         let applying = lines.next_if_eq(&SEQUENCER).map(|_| {
             "it lacks commits that a cherry-pick or revert has not applied yet. Continue it, or end it with `--quit`"
                 .to_owned()
         });
         for path in lines {
+            if let Some(folder) = path.strip_suffix(OF_INSTALLED) {
+                installed.push(folder);
+                continue;
+            }
+            if let Some(file) = path.strip_suffix(LFS) {
+                if !in_lfs.contains(&file) {
+                    in_lfs.push(file);
+                }
+                continue;
+            }
             match (path.strip_suffix("/.git"), path.strip_suffix('/')) {
                 (Some(repository), _) => repositories.push(repository),
                 (None, Some(tree)) => trees.push(tree),
@@ -188,8 +256,13 @@ impl LeftOut {
             }
         }
         let large = named(&files).map(|files| {
-            let limit = limit >> 20;
-            format!("Not committed, because a push may have at most {limit} MiB: {files}.")
+            let limit = limit.min(MAX_NEW_FILE) >> 20;
+            format!(
+                "Not committed, because each has more than {limit} MiB or cannot be read: {files}."
+            )
+        });
+        let installed = named(&installed).map(|folders| {
+            format!("Not committed, because they are installed or built files, which `.gitignore` does not list: {folders}.")
         });
         let trees = named(&trees).map(|trees| {
             format!("Not committed, because each is a separate work tree of git: {trees}.")
@@ -200,11 +273,18 @@ impl LeftOut {
                  pushed. Remove the `.git` folder if the files are part of the work, and else the files"
             )
         });
+        let in_lfs = named(&in_lfs).map(|files| {
+            format!(
+                "it must not change {files}, since files in Git LFS are only pointers here, and their content cannot be \
+                 uploaded. Restore what was there, remove new ones, and say in the summary what a person has to do"
+            )
+        });
         Self {
-            notes: large.into_iter().chain(trees).collect(),
+            notes: large.into_iter().chain(trees).chain(installed).collect(),
             unpushable: applying
                 .into_iter()
                 .chain(inner)
+                .chain(in_lfs)
                 .reduce(|all, next| all + "; " + &next),
         }
     }
@@ -226,22 +306,9 @@ fn named(paths: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::process::Command;
 
     use super::*;
-
-    fn run(folder: &Path, program: &str, args: &[&str]) -> String {
-        let output = Command::new(program)
-            .args(args)
-            .current_dir(folder)
-            .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("HOME", "/nonexistent")])
-            .envs(["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"].map(|name| (name, "miner")))
-            .envs(["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"].map(|name| (name, "miner@localhost")))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{args:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
+    use crate::testing::{run, sh};
 
     fn write(folder: &Path, file: &str, content: &str) {
         let path = folder.join(file);
@@ -264,7 +331,11 @@ mod tests {
 
     /// Runs the script; what it has not committed.
     fn commit(folder: &Path, title: &str) -> LeftOut {
-        let output = run(folder, "sh", &["-c", &script(title, 1 << 20)]);
+        commit_with_lfs(folder, title, None)
+    }
+
+    fn commit_with_lfs(folder: &Path, title: &str, since: Option<&str>) -> LeftOut {
+        let output = sh(folder, &script(title, 1 << 20, since));
         LeftOut::of(output.lines().skip(1), 1 << 20)
     }
 
@@ -305,6 +376,37 @@ mod tests {
         assert_eq!(files, ["a.js"]);
     }
 
+    #[test]
+    fn built_files_and_a_large_new_file_are_not_committed_and_are_named() {
+        let folder = repository(&["a"]);
+        let folder = folder.path();
+        sh(
+            folder,
+            "truncate -s 60M asset && git add asset && git commit -qm asset",
+        );
+        for file in [
+            "a",
+            "node_modules/x/i.js",
+            "app/target/release/b",
+            "b/__pycache__/c",
+        ] {
+            write(folder, file, "two");
+        }
+        sh(folder, "truncate -s 60M core && truncate -s 61M asset");
+        let output = sh(folder, &script("Update a", 512 << 20, None));
+        assert_eq!(newest(folder).0, ["a", "asset"]);
+        let left_out = LeftOut::of(output.lines().skip(1), 512 << 20);
+        assert_eq!(
+            left_out.notes,
+            [
+                "Not committed, because each has more than 50 MiB or cannot be read: core.",
+                "Not committed, because they are installed or built files, which `.gitignore` does not list: \
+                 app/target/release, node_modules."
+            ]
+        );
+        assert_eq!(left_out.unpushable, None);
+    }
+
     /// The gateway refuses a push with words that a forge obeys.
     #[test]
     fn the_title_of_an_issue_closes_nothing_in_the_message() {
@@ -339,6 +441,56 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_read_keeps_no_other_from_being_committed() {
+        let folder = repository(&["a"]);
+        let folder = folder.path();
+        sh(folder, "echo 2 > a && echo 1 > closed && chmod 0 closed");
+        let left_out = commit(folder, "Update a");
+        if std::fs::read(folder.join("closed")).is_ok() {
+            // A superuser can read it.
+            assert_eq!(newest(folder).0, ["a", "closed"]);
+            return;
+        }
+        assert_eq!(newest(folder).0, ["a"]);
+        assert!(left_out.notes[0].ends_with("cannot be read: closed."));
+    }
+
+    #[test]
+    fn a_file_in_git_lfs_may_be_moved_or_removed_and_gets_no_other_content() {
+        let folder = repository(&[]);
+        let folder = folder.path();
+        sh(
+            folder,
+            r#"echo '*.bin filter=lfs -text' > .gitattributes
+            for n in 1 2 3; do
+                printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 9\n' $n > $n.bin
+            done
+            git add . && git commit -qm pointers"#,
+        );
+        let since = sh(folder, "git rev-parse HEAD");
+        let since = Some(since.trim());
+        let changes =
+            "echo edited >> 1.bin; mv 2.bin moved.bin; rm 3.bin; echo raw > new.bin; echo x > d";
+        sh(folder, changes);
+        let left_out = commit_with_lfs(folder, "Add d", since);
+        assert_eq!(newest(folder).0, ["3.bin", "d", "moved.bin"]);
+        let why = left_out.unpushable.unwrap();
+        assert!(
+            why.starts_with("it must not change 1.bin, new.bin, since"),
+            "{why}"
+        );
+        sh(folder, "git add . && git commit -qm all");
+        let committed = commit_with_lfs(folder, "x", since).unpushable.unwrap();
+        assert_eq!(committed, why);
+        sh(
+            folder,
+            "git checkout -q HEAD~2 -- 1.bin && git rm -q new.bin",
+        );
+        assert_eq!(commit_with_lfs(folder, "x", since).unpushable, None);
+        assert_eq!(newest(folder).0, ["1.bin", "new.bin"]);
+    }
+
+    #[test]
     fn commits_that_a_cherry_pick_has_not_applied_are_not_forgotten() {
         let folder = repository(&["a"]);
         let folder = folder.path();
@@ -346,7 +498,7 @@ mod tests {
             "git checkout -q -b side && for n in 1 2; do echo $n > a && git commit -qam $n; done
             git checkout -q - && echo 3 > a && git commit -qam 3
             git cherry-pick side~1 side || { echo both > a && git commit -qam both; }";
-        run(folder, "sh", &["-c", picks]);
+        sh(folder, picks);
         assert!(
             commit(folder, "x")
                 .unpushable
@@ -381,7 +533,7 @@ mod tests {
         for set_up in [hook, signature] {
             let folder = repository(&[]);
             run(folder.path(), "mkdir", &["-p", ".git/hooks"]);
-            run(folder.path(), "sh", &["-c", set_up]);
+            sh(folder.path(), set_up);
             write(folder.path(), "a", "two");
             commit(folder.path(), "Add a");
             assert_eq!(newest(folder.path()).0, ["a"], "{set_up}");

@@ -8,7 +8,7 @@ use super::attributes::new_drivers;
 
 /// Paths by what they control, as patterns of git. A pattern without a slash applies in every folder; upper and
 /// lower case are the same, as on the file systems of many developers.
-const PATHS: [(&str, &[&str]); 8] = [
+const PATHS: [(&str, &[&str]); 9] = [
     (
         "CI",
         &[
@@ -62,6 +62,8 @@ const PATHS: [(&str, &[&str]); 8] = [
         "coding agents and editors",
         &[
             "AGENTS*.md",
+            "AGENT.md",
+            ".agents/**",
             "CLAUDE*.md",
             "GEMINI.md",
             "QWEN.md",
@@ -111,6 +113,19 @@ const PATHS: [(&str, &[&str]); 8] = [
         ],
     ),
     ("code ownership", &["CODEOWNERS"]),
+    (
+        "merging and the repository's settings",
+        &[
+            ".github/settings.yml",
+            ".mergify.yml",
+            ".mergify/**",
+            ".github/mergify.yml",
+            ".kodiak.toml",
+            "bors.toml",
+            ".pullapprove.yml",
+            ".asf.yaml",
+        ],
+    ),
     (
         "development containers",
         &[

@@ -130,11 +130,12 @@ impl Check {
             _ => {}
         }
         // Python quotes the module in a traceback of the project's own code, but not when `-m` fails.
-        const SIGNS: [(&str, &str); 6] = [
+        const SIGNS: [(&str, &str); 7] = [
             (": No module named ", "the Python module is not installed"),
             ("No rule to make target", "make has no such target"),
             ("Missing script:", "package.json has no such script"),
             ("Don't know how to build task", "rake has no such task"),
+            ("Could not open input file: ", "PHP has no such program"),
             ("error: no such command:", "cargo has no such command"),
             (
                 "bundler: command not found:",

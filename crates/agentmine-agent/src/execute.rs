@@ -74,7 +74,8 @@ pub(crate) struct Execution<'a, E> {
 enum Answer {
     Reply {
         reply: ModelReply,
-        /// The server's count of what it was sent; `None` if it includes an estimate for replies that broke off.
+        /// The server's count of what it was sent; `None` if it does not count, or with an estimate for
+        /// replies that broke off.
         input_tokens: Option<u64>,
     },
     /// The conversation no longer fits into the model's context; the reason.
@@ -243,7 +244,8 @@ impl<E> Execution<'_, E> {
         self.append(entry, begun.elapsed()).await?;
         Ok(Answer::Reply {
             reply,
-            input_tokens: (used.model_calls == 1).then_some(used.input_tokens),
+            input_tokens: (used.model_calls == 1 && self.model.counts_tokens())
+                .then_some(used.input_tokens),
         })
     }
 

@@ -41,11 +41,11 @@ pub use prompt::{
     Brief, Prompt, TextEditor, correction, remarks_prompt, system_prompt, task_prompt,
 };
 pub use report::{Asked, PullRequestText, begun_pull_request, pull_request, pull_request_comment};
-pub use resumed::Resumed;
+pub use resumed::{Resumed, Unsaved};
 pub use round::{FailedCheck, RoundBrief, Solution, thread_answers, without_answers};
 pub use run::{AgentRun, RunOutcome};
 pub use seam::{AgentError, Gather, Inbox, Journal, NoInbox, ToolResult, Tools};
-pub use start::{DoneCheck, Project, Start};
+pub use start::{Absent, DoneCheck, Project, Start};
 pub use verify::{missing, placeholders};
 
 #[cfg(test)]

@@ -93,6 +93,8 @@ pub struct Brief {
     pub agent_prompt: String,
     /// What the repository's own file says to this agent. It is data, and can come from anybody; empty: nothing.
     pub repository_prompt: String,
+    /// What the clone lacks, in sentences: [`Absent::sentences`](crate::Absent::sentences).
+    pub absent: Vec<String>,
     /// The branch to work on.
     pub branch: String,
     /// The path of `/workspace` as the model sees it; differs only in the jail without namespaces.
@@ -189,6 +191,7 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
             "memory" => {
                 text.push_str(&brief.memory);
                 text.push_str(&of_repository(&brief.repository_prompt));
+                text.push_str(&absent(&brief.absent));
             }
             "round" => {
                 let round = brief.round.as_ref().map(RoundBrief::section);
@@ -263,6 +266,17 @@ fn of_repository(prompt: &str) -> String {
     )
 }
 
+/// What the clone lacks.
+fn absent(sentences: &[String]) -> String {
+    if sentences.is_empty() {
+        return String::new();
+    }
+    let lines: String = sentences.iter().map(|it| format!("- {it}\n")).collect();
+    format!(
+        "\nThe clone lacks parts of the repository, and nothing here can fetch them:\n\n{lines}"
+    )
+}
+
 fn relocate(text: &str, workspace: &str) -> String {
     match workspace {
         "/workspace" => text.to_owned(),
@@ -288,6 +302,7 @@ mod tests {
             memory: String::new(),
             agent_prompt: String::new(),
             repository_prompt: String::new(),
+            absent: Vec::new(),
             branch: "agentmine/issue-7-0a1b2c3d".into(),
             workspace: "/workspace".into(),
             command_timeout: Some(1800),
@@ -323,6 +338,18 @@ mod tests {
         };
         assert_eq!(hidden_in_prompt(&entries), Some(left_out));
         assert_eq!(hidden_in_prompt(&entries[..1]), None);
+    }
+
+    #[test]
+    fn the_task_lists_what_the_clone_lacks() {
+        let mut brief = brief();
+        assert!(!task_prompt(&brief).text.contains("lacks"));
+        brief.absent = vec!["2 files are in Git LFS.".into()];
+        let text = task_prompt(&brief).text;
+        assert!(
+            text.contains("nothing here can fetch them:\n\n- 2 files are in Git LFS.\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::on_one_line;
+
 /// The base commit and the checks that the work is measured against. Recorded before the agent begins,
 /// so that a later attempt does not read them from commits that the agent has pushed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,61 @@ pub struct Project {
     /// Checks of the agent's definition of done, in addition to those of the project. They are never guessed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<DoneCheck>,
+    /// What a clone lacks.
+    #[serde(default, skip_serializing_if = "Absent::is_nothing")]
+    pub absent: Absent,
+}
+
+/// What a clone lacks of a repository, since nothing serves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// How many files are pointers of Git LFS.
+    #[serde(default)]
+    pub lfs_pointers: u64,
+    /// The paths of the submodules.
+    #[serde(default)]
+    pub submodules: Vec<String>,
+}
+
+/// How many submodules are named.
+const MAX_SUBMODULES: usize = 10;
+/// Maximum length of a submodule's path that is shown, in bytes.
+const MAX_PATH: usize = 200;
+
+impl Absent {
+    /// Whether the clone is complete.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Sentences for people and for the model.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        let lfs = (self.lfs_pointers > 0).then(|| {
+            let files = match self.lfs_pointers {
+                1 => "1 file is".to_owned(),
+                count => format!("{count} files are"),
+            };
+            format!(
+                "{files} in Git LFS: the clone has only pointers, short texts in place of the content. A change of such a \
+                 file cannot be published."
+            )
+        });
+        let named = self.submodules.iter().take(MAX_SUBMODULES);
+        let named: Vec<String> = named
+            .map(|path| format!("`{}`", on_one_line(path, MAX_PATH).replace('`', "'")))
+            .collect();
+        let more = match self.submodules.len().saturating_sub(MAX_SUBMODULES) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let submodules = (!named.is_empty()).then(|| {
+            let named = named.join(", ");
+            format!("Submodules that are not checked out, so that their folders are empty: {named}{more}.")
+        });
+        lfs.into_iter().chain(submodules).collect()
+    }
 }
 
 /// A check of an agent's definition of done.
@@ -92,6 +149,10 @@ impl Start {
             warning,
             notes,
             done,
+            absent: Absent {
+                lfs_pointers,
+                submodules,
+            },
         } = project;
         Self {
             base: redact(base),
@@ -111,6 +172,10 @@ impl Start {
                         timeout_seconds: check.timeout_seconds,
                     })
                     .collect(),
+                absent: Absent {
+                    lfs_pointers,
+                    submodules: submodules.into_iter().map(redact).collect(),
+                },
             },
         }
     }
@@ -159,6 +224,21 @@ mod tests {
         assert_eq!(guessed(&project), [true, false, false]);
         project.guessed = false;
         assert_eq!(guessed(&project), [false, false, false]);
+    }
+
+    #[test]
+    fn each_part_that_a_clone_lacks_has_one_sentence() {
+        assert!(Absent::default().sentences().is_empty());
+        let absent = Absent {
+            lfs_pointers: 2,
+            submodules: (0..12).map(|n| format!("lib/{n}\n")).collect(),
+        };
+        let sentences = absent.sentences();
+        assert!(sentences[0].starts_with("2 files are in Git LFS: "));
+        assert!(
+            sentences[1].contains(" `lib/0`, `lib/1`, ") && sentences[1].ends_with(" and 2 more.")
+        );
+        assert_eq!(sentences.len(), 2);
     }
 
     #[test]

@@ -35,6 +35,12 @@ pub fn project(folder: &Path) -> Result<LocalProject, ControlError> {
                 top,
             })
         }
-        Err(error) => Err(ControlError::Git(format!("{}: {error}", folder.display()))),
+        Err(error) => {
+            let failed = ControlError::Git(format!("{}: {error}", folder.display()));
+            Err(match error.hint() {
+                Some(hint) => failed.hint(hint),
+                None => failed,
+            })
+        }
     }
 }

@@ -5,10 +5,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{ItemKind, ItemRef, NewTask, Priority, TaskId, TrackerKind, WorkerId};
+use agentmine_domain::{
+    AssigneeType, ItemKind, ItemRef, NewTask, Priority, RepositoryRef, TaskId, TaskType,
+    TrackerKind, WorkerId, WriteScope,
+};
 use agentmine_runtime::config::{Config, Secret, StoreConfig};
 use agentmine_runtime::exit::Exit;
-use agentmine_store::{Attempt, Claim, Enqueued, LeaseEnd, Store};
+use agentmine_store::{Attempt, Claim, Edited, Enqueued, LeaseEnd, NewPersonTask, Store};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -70,6 +73,32 @@ impl World {
         };
         match self.store.enqueue(&new).await.unwrap() {
             Enqueued::Created(task) | Enqueued::Known(task) => (task.id, task.number.0),
+        }
+    }
+
+    /// A task that a person created for a repository; its number.
+    async fn in_repository(&self, title: &str) -> i64 {
+        let new = NewPersonTask {
+            title: title.into(),
+            description: String::new(),
+            priority: Priority::Medium,
+            kind: TaskType::Task,
+            assignee: None,
+            assignee_type: AssigneeType::Ai,
+            agent: None,
+            depends_on: Vec::new(),
+            write_scope: WriteScope::default(),
+            repository: Some(RepositoryRef {
+                tracker: TrackerKind::GitHub,
+                host: "github.com".into(),
+                repo_id: "42".into(),
+                repo_path: "acme/shop".into(),
+            }),
+            retries: None,
+        };
+        match self.store.create_task(&new).await.unwrap() {
+            Edited::Done(task) => task.number.0,
+            refused => panic!("{refused:?}"),
         }
     }
 
@@ -407,6 +436,19 @@ async fn a_task_that_is_over_is_begun_once_more() {
     tasks::cancel(store, &request(own)).await.unwrap();
     let again = tasks::retry(store, &request(own)).await.unwrap();
     assert_eq!((again.task.id, again.task.status.as_str()), (own, "open"));
+
+    let in_repository = world.in_repository("Theirs").await;
+    tasks::cancel(store, &request(in_repository)).await.unwrap();
+    let next = tasks::retry(store, &request(in_repository)).await.unwrap();
+    assert_eq!(next.task.id, in_repository + 1);
+    for _ in 0..2 {
+        let twice = tasks::retry(store, &request(in_repository)).await;
+        refused(
+            twice,
+            "InvalidStatus",
+            "task 4 was retried as task 5, which is open",
+        );
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Opens and updates the pull request.
 
+use std::collections::BTreeSet;
+
 use agentmine_domain::{EffectKey, ItemKind, PullRequestRecord};
 use agentmine_runtime::failpoint::Guard;
 use agentmine_store::EffectState;
@@ -22,6 +24,9 @@ struct Opened {
     /// Whether somebody else pushed to its branch while the task worked on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     others_pushed: bool,
+    /// See [`ReportedCommit::heard`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heard: Option<BTreeSet<String>>,
 }
 
 /// Who pushed to the branch of a pull request since the request for the work.
@@ -40,6 +45,9 @@ pub struct ReportedCommit {
     pub commit: String,
     /// Who made it, or what is below it.
     pub pushers: Pushers,
+    /// The ids of the remarks of people that a task on a pull request was given; `None` if they are not recorded here, as of a
+    /// round.
+    pub heard: Option<BTreeSet<String>>,
 }
 
 /// What a pull request is about to say, recorded before it is sent: a worker that dies between the request and
@@ -135,15 +143,14 @@ impl Effects {
     /// Returns errors of the store.
     pub async fn pushed_result(
         &self,
-        commit: &str,
+        result: &ReportedCommit,
         missing: Option<&str>,
-        pushers: Pushers,
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request(&self.task.branch());
         self.begin(&key).await?;
-        self.announce_text(&self.task.branch(), (commit, missing), None)
-            .await?;
-        let record = opened_record(&self.own_pull_request(), (commit, pushers), missing);
+        let text = (result.commit.as_str(), missing);
+        self.announce_text(&self.task.branch(), text, None).await?;
+        let record = opened_record(&self.own_pull_request(), result, missing);
         self.done(&key, &record).await
     }
 
@@ -174,8 +181,12 @@ impl Effects {
         commit: &str,
         missing: Option<&str>,
     ) -> Result<(), EffectError> {
-        let record = opened_record(pull, (commit, Pushers::Us), missing);
-        self.done(key, &record).await
+        let result = ReportedCommit {
+            commit: commit.to_owned(),
+            pushers: Pushers::Us,
+            heard: None,
+        };
+        self.done(key, &opened_record(pull, &result, missing)).await
     }
 
     /// The pull request that is the item of this task.
@@ -289,19 +300,21 @@ impl Effects {
     }
 }
 
-fn opened_record(
-    pull: &PullRequest,
-    (commit, pushers): (&str, Pushers),
-    missing: Option<&str>,
-) -> Opened {
+fn opened_record(pull: &PullRequest, result: &ReportedCommit, missing: Option<&str>) -> Opened {
+    let ReportedCommit {
+        commit,
+        pushers,
+        heard,
+    } = result;
     Opened {
         pull: PullRequestRecord {
             number: pull.number,
             url: pull.url.clone(),
         },
-        commit: commit.to_owned(),
+        commit: commit.clone(),
         missing: missing.map(ToOwned::to_owned),
-        others_pushed: pushers == Pushers::Others,
+        others_pushed: *pushers == Pushers::Others,
+        heard: heard.clone(),
     }
 }
 
@@ -317,6 +330,7 @@ pub(crate) fn reported_commit(
             true => Pushers::Others,
             false => Pushers::Us,
         },
+        heard: opened.heard,
     })
 }
 

@@ -14,7 +14,7 @@ use crate::wire::ref_name::InvalidBranch;
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The repository on this machine cannot be opened.
-    #[error("the repository {} cannot be opened: {error}", path.display())]
+    #[error("the repository {} cannot be opened: {}", .path.display(), .error.with_hint())]
     Repository {
         /// Where it should be.
         path: PathBuf,

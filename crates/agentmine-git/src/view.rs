@@ -30,19 +30,17 @@ const SHARED: [&str; 7] = [
 /// Upper limit of a configuration whose values are taken over, in bytes.
 const MAX_CONFIG: u64 = 1024 * 1024;
 
-/// Why there is no view of a repository.
+/// Why there is no view of a repository. [`Self::hint`] is not part of its text.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// No repository there.
     #[error("{0} is not a git repository")]
     NoRepository(PathBuf),
     /// Git cannot be started.
-    #[error("cannot start git: {0}{hint}", hint = install_hint(.0))]
+    #[error("cannot start git: {0}")]
     NoGit(io::Error),
     /// It belongs to another user, and this process is root.
-    #[error(
-        "{folder} belongs to user {owner}, who could no longer use what root writes there. hint: run this as that user, or allow it with `git config --global --add safe.directory {folder}`"
-    )]
+    #[error("{folder} belongs to user {owner}, who could no longer use what root writes there")]
     Foreign {
         /// The top of its work tree, or the repository itself if it is bare.
         folder: PathBuf,
@@ -60,6 +58,35 @@ pub enum ViewError {
     /// Something in it cannot be read, or the temporary folder cannot be written.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl ViewError {
+    /// What a person can do about it, if that is known.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            // Any other error, such as too many open files, is no sign that git is missing.
+            Self::NoGit(error) if error.kind() == io::ErrorKind::NotFound => {
+                Some("install git".to_owned())
+            }
+            Self::Foreign { folder, .. } => Some(format!(
+                "run this as that user, or allow it with `git config --global --add safe.directory {}`",
+                folder.display()
+            )),
+            Self::NoGit(_) | Self::NoRepository(_) | Self::Configuration { .. } | Self::Io(_) => {
+                None
+            }
+        }
+    }
+
+    /// The text with the hint, for whoever has no place for a hint of its own.
+    #[must_use]
+    pub fn with_hint(&self) -> String {
+        match self.hint() {
+            Some(hint) => format!("{self}. hint: {hint}"),
+            None => self.to_string(),
+        }
+    }
 }
 
 /// A repository on the worker's own disk, without its configuration.
@@ -362,14 +389,6 @@ pub fn origin(folder: &Path) -> Result<RepositoryOrigin, ViewError> {
     })
 }
 
-/// Any other error, such as too many open files, is no sign that git is missing.
-fn install_hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => ". hint: install git",
-        _ => "",
-    }
-}
-
 /// `umask`, `group`, `all` and their like, or octal permissions.
 fn is_sharing(value: &str) -> bool {
     let named = [
@@ -417,7 +436,7 @@ mod tests {
 
     #[test]
     fn only_where_git_is_missing_the_hint_is_to_install_it() {
-        let shown = |code| ViewError::NoGit(io::Error::from_raw_os_error(code)).to_string();
+        let shown = |code| ViewError::NoGit(io::Error::from_raw_os_error(code)).with_hint();
         assert!(shown(libc::ENOENT).ends_with(". hint: install git"));
         let exhausted = shown(libc::EMFILE);
         assert!(exhausted.contains("Too many open files"), "{exhausted}");

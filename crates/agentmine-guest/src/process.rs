@@ -44,16 +44,16 @@ pub(crate) enum Input {
     Empty,
 }
 
-/// The standard library starts a program without a copy of this process, which takes as long as a small program
-/// runs, if it finds this function of the C library. Where that is linked statically, it is there only if it is used.
+/// The standard library can start a program without forking, which saves as much time as a small program takes, but only if
+/// it finds this function of the C library. In a static binary it is there only if something refers to it.
 #[used]
 static CHANGES_FOLDER: unsafe extern "C" fn(
     *mut libc::posix_spawn_file_actions_t,
     *const libc::c_char,
 ) -> libc::c_int = libc::posix_spawn_file_actions_addchdir_np;
 
-/// The program that a name leads to in the folders of `PATH`, as `execvp` finds it. Left to the standard library, the
-/// search would need a copy of this process. `None` if that has to do it: the name is a path, or a folder is relative.
+/// The program that a name leads to in the folders of `PATH`, as `execvp` finds it, except that a script whose interpreter
+/// is missing ends the search. Left to the standard library, the search would need a copy of this process. `None` if that has to do it: the name is a path, or a folder is relative.
 pub(crate) fn find(name: &str, env: &BTreeMap<String, String>) -> Option<PathBuf> {
     if name.is_empty() || name.contains('/') {
         return None;

@@ -34,7 +34,7 @@ pub const MAX_STREAMS: usize = 256;
 pub const MAX_NOTE: usize = 256;
 /// The disk limit allows one file for this many bytes; an ordinary file system has one for 16 KiB.
 pub const BYTES_FOR_A_FILE: u64 = 8192;
-/// Maximum number of files that a snapshot names as left out.
+/// Maximum number of files and repositories that a snapshot names as omitted.
 pub const MAX_LEFT_OUT: usize = 20;
 /// How much of a stdio program's stderr is kept, in bytes.
 pub const STDERR_RING: usize = 64 * 1024;
@@ -228,7 +228,8 @@ pub struct SnapshotDone {
     pub commit: String,
     /// Bytes of the bundle, or `None` if nothing has changed.
     pub bundle_len: Option<u64>,
-    /// New or changed files that are too large for a snapshot: the first [`MAX_LEFT_OUT`] of them.
+    /// New or changed files that are too large for a snapshot or cannot be read, and repositories in the project, with a
+    /// slash at the end: the first [`MAX_LEFT_OUT`] of them.
     pub left_out: Vec<String>,
 }
 

@@ -3,8 +3,9 @@
 //! The commit contains every file that is tracked or not ignored, and is made with a separate index. Its
 //! parents are the previous snapshot and HEAD, so that it includes the agent's own commits; its message names
 //! HEAD and the branch, and the commit that holds what else is to be restored ([`git_state`]). The bundle omits what the remote has. Not preserved: the difference between
-//! staged and other changes, the content of a repository nested in the project, and files that are larger than
-//! the bundle may be: they would not fit, and to read a sparse file of some terabytes takes for ever.
+//! staged and other changes, files that cannot be read, the content of a repository nested in the project (its history
+//! too), and files that are larger than the bundle may be: they would not fit, and to read a sparse file of some terabytes
+//! takes for ever. The answer names these, except repositories that the agent has staged as submodules.
 //!
 //! Git takes the first snapshot. Then the guest learns the project ([`known`](crate::known)) and takes the next
 //! ones itself: without a process, at a cost in proportion to the change. What it is not certain of it leaves to
@@ -43,7 +44,7 @@ mod tests;
 pub(crate) const INDEX: &str = "agentmine-index";
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
-/// Maximum length of a name of a file that was omitted, in characters.
+/// Maximum length of a name of what was omitted, in characters.
 const MAX_NAME: usize = 200;
 /// Time limit of a snapshot. With learning after the one before, it must end before the worker gives up.
 const LIMIT: Limits = Limits {
@@ -257,20 +258,20 @@ async fn with_git(
     let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
     let with_ours = git.with_index(&index.path);
     let changed = changed_files(&with_ours).await?;
-    let too_large = larger_than(max_bundle, &git.project, &changed);
+    let left_out = unsaved(max_bundle, &git.project, &changed);
     let message = message(&head, git_state.as_deref());
     let is_known = |last: &LastSnapshot| index.is_kept && Some(&last.commit) == since.as_ref();
     let known = known.filter(is_known);
-    let is_clean = too_large.len() <= MAX_EXCLUDED
+    let is_clean = left_out.len() <= MAX_EXCLUDED
         && changed
             .split_terminator('\0')
-            .all(|path| too_large.contains(&path));
+            .all(|path| left_out.contains(&path));
     if is_clean && let Some(last) = known.as_ref().filter(|last| last.message == message) {
         memory.last.clone_from(&known);
-        let taken = Taken::new(&last.commit, None, too_large.iter());
+        let taken = Taken::new(&last.commit, None, left_out.iter());
         return Ok((taken, lesson(git, repository)));
     }
-    let tree = write_tree(&with_ours, &changed, &too_large).await?;
+    let tree = write_tree(&with_ours, &changed, &left_out).await?;
     let last = match (known, since) {
         (Some(known), _) => Some(known),
         (None, Some(since)) => match remembered(&since, repository.as_ref(), memory) {
@@ -283,7 +284,7 @@ async fn with_git(
         .as_ref()
         .filter(|last| last.tree == tree && last.message == message);
     if let Some(same) = same {
-        let taken = Taken::new(&same.commit, None, too_large.iter());
+        let taken = Taken::new(&same.commit, None, left_out.iter());
         memory.last = last;
         return Ok((taken, lesson(git, repository)));
     }
@@ -299,7 +300,7 @@ async fn with_git(
             commit_tree(&git, since, &more, (&tree, &message), max_bundle).await?
         }
     };
-    let taken = Taken::new(&commit, Some(bundle), too_large.iter());
+    let taken = Taken::new(&commit, Some(bundle), left_out.iter());
     memory.last = Some(LastSnapshot {
         commit,
         tree,
@@ -403,8 +404,8 @@ async fn changed_files(with_ours: &Git) -> Result<String> {
     with_ours.run(args).await
 }
 
-/// All files of the project as a tree, without those that are too large for it.
-async fn write_tree(with_ours: &Git, changed: &str, too_large: &[&str]) -> Result<String> {
+/// All files of the project as a tree, without those of `left_out`.
+async fn write_tree(with_ours: &Git, changed: &str, left_out: &[&str]) -> Result<String> {
     let mut complaint = String::new();
     if !changed.is_empty() {
         // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
@@ -412,7 +413,7 @@ async fn write_tree(with_ours: &Git, changed: &str, too_large: &[&str]) -> Resul
             .map(str::to_owned)
             .into();
         let exclude = |path: &&str| format!(":(top,exclude,literal){path}");
-        add.extend(too_large.iter().take(MAX_EXCLUDED).map(exclude));
+        add.extend(left_out.iter().take(MAX_EXCLUDED).map(exclude));
         (_, _, complaint) = with_ours.attempt(add).await?;
     }
     let tree = match with_ours.run(["write-tree"]).await {
@@ -448,13 +449,23 @@ async fn recall(git: &Git, commit: &str) -> Result<Option<LastSnapshot>> {
     }))
 }
 
-/// The changed files (each followed by NUL) whose size exceeds `limit`, holes included.
-fn larger_than<'a>(limit: u64, project: &Path, changed: &'a str) -> Vec<&'a str> {
-    let is_larger = |path: &&str| {
-        let metadata = std::fs::symlink_metadata(project.join(path));
-        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() > limit)
+/// What of the changed paths (each followed by NUL) is not saved: files whose size exceeds `limit`, holes included, or that
+/// cannot be read, and repositories, which git lists with a slash at the end.
+fn unsaved<'a>(limit: u64, project: &Path, changed: &'a str) -> Vec<&'a str> {
+    let is_unsaved = |path: &&str| {
+        let file = project.join(path);
+        path.ends_with('/')
+            || std::fs::symlink_metadata(&file).is_ok_and(|metadata| {
+                metadata.is_file() && (metadata.len() > limit || is_unreadable(&file, &metadata))
+            })
     };
-    changed.split('\0').filter(is_larger).collect()
+    changed.split('\0').filter(is_unsaved).collect()
+}
+
+/// Git would store what it knew of such a file before.
+fn is_unreadable(file: &Path, metadata: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o400 == 0 && std::fs::File::open(file).is_err()
 }
 
 async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {

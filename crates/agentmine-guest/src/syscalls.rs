@@ -73,8 +73,11 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_iopl,
 ];
 
-/// System V shared memory, message queues and semaphores.
+/// System V shared memory, message queues and semaphores, and the message queues of POSIX, whose file system is inside the
+/// kernel, where Landlock restricts nothing.
 const SHARED_BY_KEY: &[libc::c_long] = &[
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
     libc::SYS_msgctl,
     libc::SYS_msgget,
     libc::SYS_msgrcv,

@@ -18,7 +18,7 @@ pub enum LlmError {
         /// The error body, capped and redacted.
         body: String,
     },
-    /// The API refuses the credentials (401, 403).
+    /// The API refuses the credentials (401, 403, or 400 with such words).
     #[error("the model API {} ({status}): {body}. hint: {}", .credentials.refused(), .credentials.hint())]
     Unauthorized {
         /// HTTP status.
@@ -28,7 +28,7 @@ pub enum LlmError {
         /// What it was sent.
         credentials: Credentials,
     },
-    /// The account has no money or no quota left (402, or 429 with such words).
+    /// The account has no money or no quota left (402, or 400, 403 or 429 with such words).
     #[error(
         "the model API says that the account has no credit or quota left ({status}): {body}. hint: add credit at the provider, or set another key"
     )]

@@ -1,7 +1,7 @@
 //! The subcommand `healthcheck` of the programs: asks the process of the same configuration whether it is ready, so
 //! that an image needs no HTTP client.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -45,10 +45,9 @@ fn address(listen: Option<&str>) -> Result<SocketAddr> {
         .hint("set it, for example to 127.0.0.1:9464")
         .into());
     };
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        IpAddr::V4(_) | IpAddr::V6(_) => {}
+    // A process on `[::]` accepts IPv4 too, and a container may have no IPv6 address.
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST.into());
     }
     Ok(address)
 }

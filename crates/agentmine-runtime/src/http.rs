@@ -24,6 +24,7 @@ use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
+use tokio::net::TcpListener;
 
 use self::limited_listener::LimitedListener;
 use crate::liveness;
@@ -142,7 +143,7 @@ pub async fn serve(
     metrics: Metrics,
     shutdown: Shutdown,
 ) -> Result<SocketAddr> {
-    let listener = tokio::net::TcpListener::bind(listen)
+    let listener = bind(listen)
         .await
         .with_context(|| format!("cannot listen on `{listen}` (http.listen)"))?;
     let address = listener.local_addr()?;
@@ -181,7 +182,7 @@ pub async fn serve_router(
     app: Router,
     shutdown: &Shutdown,
 ) -> Result<SocketAddr> {
-    let listener = tokio::net::TcpListener::bind(listen)
+    let listener = bind(listen)
         .await
         .with_context(|| format!("cannot listen on `{listen}` ({key})"))?;
     let address = listener.local_addr()?;
@@ -201,6 +202,19 @@ pub async fn serve_router(
     });
     tracing::info!(http.address = %address, setting = key, "listening");
     Ok(address)
+}
+
+/// `[::]` listens on both families, unless `net.ipv6.bindv6only` is set. Where the kernel has no IPv6, `0.0.0.0` is used
+/// instead.
+async fn bind(listen: &str) -> std::io::Result<TcpListener> {
+    let bound = TcpListener::bind(listen).await;
+    let code = bound.as_ref().err().and_then(std::io::Error::raw_os_error);
+    match listen.strip_prefix("[::]:") {
+        Some(port) if code == Some(libc::EAFNOSUPPORT) => {
+            TcpListener::bind(format!("0.0.0.0:{port}")).await
+        }
+        Some(_) | None => bound,
+    }
 }
 
 /// Refuses a request to a loopback address by a name that is not of this machine.

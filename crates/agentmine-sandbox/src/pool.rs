@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentmine_runtime::backoff::Backoff;
+use agentmine_runtime::program_pages;
 use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -73,8 +74,14 @@ impl WarmPool {
     pub async fn keep(&self, until: impl Future<Output = ()>) {
         let mut until = std::pin::pin!(until);
         let mut backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(60));
+        let mut was_full = false;
         loop {
             let pause = self.tend(&mut backoff).await;
+            // The first sandboxes belong to the start of the program.
+            if !was_full && self.lock().spares.len() >= self.0.settings.size {
+                was_full = true;
+                program_pages::release_those_of_the_start();
+            }
             tokio::select! {
                 biased;
                 () = &mut until => break,

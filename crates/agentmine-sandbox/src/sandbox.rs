@@ -124,7 +124,8 @@ pub struct Snapshot {
     pub commit: String,
     /// A git bundle of what is new since the previous snapshot; `None` when nothing changed.
     pub bundle: Option<Vec<u8>>,
-    /// Names of files that are larger than the bundle may be, and not in it; at most twenty.
+    /// Names of files that are not in it, since they are larger than the bundle may be or cannot be read, and of repositories
+    /// in the project, with a slash at the end; at most twenty.
     pub left_out: Vec<String>,
 }
 

@@ -29,6 +29,8 @@ const SPARE_LEAST: u64 = 2 << 30;
 const SPARE_MOST: u64 = 10 << 30;
 /// What is reserved of the volume that proves that others can be made, in bytes.
 const PROOF: u64 = 16 << 20;
+/// The template of a larger volume, which is kept in memory, would have more than 50 MB.
+const MAX_SIZE: u64 = 4 << 40;
 /// How much of a volume is reserved at once, in bytes.
 const OCCUPY_AT_ONCE: u64 = 256 << 20;
 const COPY_AT_ONCE: usize = 64 << 10;
@@ -39,21 +41,24 @@ const TRIES: u32 = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Volumes {
     folder: PathBuf,
-    /// An empty file system of this size, as `mkfs` writes it, in memory: every volume begins as a copy of what it
-    /// wrote, which is little and quicker than to start it.
+    /// An empty file system of this size in memory, as `mkfs` writes it. Every volume begins as a copy of it: it is
+    /// small, and copying is quicker than running `mkfs`.
     template: Arc<File>,
     size: u64,
 }
 
 impl Volumes {
-    /// Volumes whose files are in `folder`, proved by one without room that is given up again: room may be missing
-    /// now and there later. The error says what is missing.
+    /// Volumes whose files are in `folder`. A test volume that reserves little proves that they can be made: room for one
+    /// may be missing now and there later. The error says what is missing.
     pub(crate) async fn find(folder: PathBuf, size: u64) -> Result<Self, String> {
         if !is_root() {
             return Err("only root can make file systems of a fixed size".into());
         }
         if size == 0 {
             return Err("no limit is configured".into());
+        }
+        if size > MAX_SIZE {
+            return Err(format!("the limit is more than {} TiB", MAX_SIZE >> 40));
         }
         let program = ["/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"]
             .map(|folder| Path::new(folder).join(MAKE))
@@ -162,7 +167,8 @@ async fn template(program: &Path, size: u64) -> Result<File, String> {
     let (input, file) = file;
     let mut make = tokio::process::Command::new(program);
     // It is never made larger: what a larger one would need takes as long to write as all the rest.
-    make.args(["-q", "-F", "-m", "0", "-O", "^has_journal,^resize_inode"])
+    make.args(["-q", "-F", "-m", "0", "-b", "4096"])
+        .args(["-O", "^has_journal,^resize_inode"])
         .args(["-E", "nodiscard,lazy_itable_init=1"])
         .args(["-i", &BYTES_FOR_A_FILE.to_string()])
         .arg("/proc/self/fd/0")

@@ -9,7 +9,7 @@ use crate::rule::{Action, EmptyRule, Rule};
 use crate::script;
 use crate::value::{Value, base_name};
 use crate::verdict::{Refusal, ShellVerdict};
-use crate::wrappers::{self, Wrapper, is_standard_input};
+use crate::wrappers::{self, Runs, Wrapper, is_scoped, is_standard_input};
 
 /// Enough for the deepest nesting that the parser accepts, in a debug build.
 const STACK: usize = 64 * 1024 * 1024;
@@ -142,7 +142,7 @@ impl<'a> Judge<'a> {
             ShellCommand::Program { name, args } => {
                 let words = std::iter::once(name).chain(args.iter().map(String::as_str));
                 let argv: Vec<Value> = words.map(Value::known).collect();
-                judge.argv(&argv, &Value::unknown());
+                judge.argv(&argv, &Value::unknown(), Runs::Programs);
             }
         }
         judge.verdict
@@ -164,7 +164,7 @@ impl<'a> Judge<'a> {
             Ok(commands) => {
                 self.add(self.policy.undecided(builtin::shape(&commands)));
                 for command in commands {
-                    self.argv(&command.argv, &command.stdin);
+                    self.argv(&command.argv, &command.stdin, Runs::Programs);
                 }
             }
             Err(why) => self.add(self.policy.unparsed(text, why)),
@@ -195,7 +195,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges one command and what it is given to run.
-    fn argv(&mut self, argv: &[Value], stdin: &Value) {
+    fn argv(&mut self, argv: &[Value], stdin: &Value, runs: Runs) {
         if let Err(why) = self.spend(WORD * (argv.len() + 10)) {
             return self.add(self.policy.unclear(why));
         }
@@ -208,7 +208,10 @@ impl<'a> Judge<'a> {
             let shown: String = text.chars().take(80).collect();
             return self.ask(&format!("which program {shown:?} is"));
         }
-        let name = base_name(text);
+        let name = match runs {
+            Runs::Packages if is_scoped(text) => text,
+            Runs::Packages | Runs::Programs => base_name(text),
+        };
         self.add(self.policy.own(name, args));
         if let Some(wrapper) = Wrapper::find(name) {
             self.depth += 1;
@@ -220,12 +223,15 @@ impl<'a> Judge<'a> {
     /// Judges what a program is given to run.
     fn given(&mut self, name: &str, wrapper: &Wrapper, args: &[Value], stdin: &Value) {
         let mut scripts = wrapper.option_scripts(args);
+        let runs = wrapper.runs(name, args);
         match wrapper.how {
             "none" => {}
-            "anywhere" => self.anywhere(args, stdin),
+            "anywhere" => self.anywhere(args, stdin, runs),
             "exec" => {
                 let commands = wrapper.executed(args);
-                commands.iter().for_each(|argv| self.argv(argv, stdin));
+                commands
+                    .iter()
+                    .for_each(|argv| self.argv(argv, stdin, runs));
             }
             "code" => {
                 let texts = args.iter().chain([stdin]).flat_map(wrappers::texts);
@@ -241,12 +247,12 @@ impl<'a> Judge<'a> {
             }
             "shell" => scripts.extend(wrapper.shell(args, stdin)),
             how if how.starts_with("after ") => {
-                self.wrapped(name, wrapper, wrapper.after(args), stdin);
+                self.wrapped(name, wrapper, wrapper.after(args), stdin, runs);
             }
             how if how.contains("input") => {
-                self.wrapped(name, wrapper, &wrappers::with_input(args), stdin);
+                self.wrapped(name, wrapper, &wrappers::with_input(args), stdin, runs);
             }
-            _ => self.wrapped(name, wrapper, args, stdin),
+            _ => self.wrapped(name, wrapper, args, stdin, runs),
         }
         for script in scripts {
             self.given_script(name, &script);
@@ -254,26 +260,33 @@ impl<'a> Judge<'a> {
     }
 
     /// Judges the command that comes after a program's own arguments.
-    fn wrapped(&mut self, name: &str, wrapper: &Wrapper, args: &[Value], stdin: &Value) {
+    fn wrapped(
+        &mut self,
+        name: &str,
+        wrapper: &Wrapper,
+        args: &[Value],
+        stdin: &Value,
+        runs: Runs,
+    ) {
         let (at, is_certain) = wrapper.command(name, args);
         let command = args.get(at..).unwrap_or_default();
         if wrapper.joins() {
             self.given_script(name, &wrappers::joined(command));
         }
         if !is_certain {
-            self.anywhere(command, stdin);
+            self.anywhere(command, stdin, runs);
             if command.first().is_some_and(Value::begins_unknown) {
                 self.given_script(name, &Value::unknown());
             }
         } else if wrapper.how != "joined" {
-            self.argv(command, stdin);
+            self.argv(command, stdin, runs);
         }
     }
 
     /// Judges a command that begins somewhere among these arguments.
-    fn anywhere(&mut self, args: &[Value], stdin: &Value) {
+    fn anywhere(&mut self, args: &[Value], stdin: &Value, runs: Runs) {
         for at in (0..args.len()).filter(|at| args[*at].is_known()) {
-            self.argv(&args[at..], stdin);
+            self.argv(&args[at..], stdin, runs);
             if args[at].text.contains(' ') {
                 self.script(&args[at].text);
             }

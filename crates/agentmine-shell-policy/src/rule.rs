@@ -72,7 +72,8 @@ impl Rule {
 
     fn names(&self, name: &str) -> bool {
         let program = self.words().next().unwrap_or_default();
-        names(base_name(program), name)
+        // A package such as `@scope/name` has a name of its own.
+        names(base_name(program), name) || names(program, name)
     }
 
     fn words(&self) -> impl Iterator<Item = &str> {

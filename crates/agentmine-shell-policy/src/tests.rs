@@ -973,6 +973,9 @@ fn programs_that_run_others_are_seen_through() {
             "tar --to-command='rm -rf x' -xf a.tar",
             "tar cf a.tar x --checkpoint=1 --checkpoint-action=exec='rm -rf x'",
             "npx -c 'rm -rf x'",
+            "npx /sbin/init 6",
+            "npx ./@scope/init 6",
+            "pnpm exec @scope/init 6",
             "ssh -o ProxyCommand='rm -rf x' host",
             "git -c core.pager='rm -rf x' log",
             "git -c alias.x='!rm -rf x' x",
@@ -994,6 +997,11 @@ fn programs_that_run_others_are_seen_through() {
             "npm exec -- prettier --check .",
             "npx prettier --check .",
             "npx --no-install jest shutdown",
+            "npx @scope/init project",
+            "npx -y @scope/init@latest project",
+            "npx --ignore-scripts @scope/init project",
+            "npm exec -- @scope/init project",
+            "pnpm dlx @scope/init project",
             "uv run ruff format .",
             "uv run --all-groups ruff format .",
             "poetry run pytest -k shutdown",
@@ -1104,6 +1112,12 @@ fn rules_apply_to_what_a_runner_of_a_project_runs() {
             "{line}: {verdict:?}"
         );
     }
+    let package = operators(&["@scope/init"], &[], &[]);
+    let verdict = package.judge(ShellCommand::Script("npx @scope/init project"));
+    assert!(
+        matches!(verdict, ShellVerdict::Deny(Refusal::Rule { .. })),
+        "{verdict:?}"
+    );
     for line in [
         "poetry run alembic upgrade head",
         "pnpm install prisma",

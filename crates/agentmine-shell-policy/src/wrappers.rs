@@ -7,6 +7,21 @@ use crate::value::{Value, listed, rows, short_options};
 
 static PROGRAMS: LazyLock<Vec<[&str; 5]>> = LazyLock::new(|| rows(include_str!("programs.txt")));
 
+/// What the words name that a program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// Programs.
+    Programs,
+    /// Programs, or packages of npm.
+    Packages,
+}
+
+/// `@scope/name`, with or without a version: a package of npm. Its last part is no program of the system.
+pub(crate) fn is_scoped(text: &str) -> bool {
+    let parts = text.strip_prefix('@').and_then(|it| it.split_once('/'));
+    parts.is_some_and(|(scope, name)| !scope.is_empty() && !name.is_empty() && !name.contains('/'))
+}
+
 /// How a program receives what it runs: a row of `programs.txt`.
 pub(crate) struct Wrapper {
     values: &'static str,
@@ -47,6 +62,17 @@ impl Wrapper {
         let subcommand = args.iter().position(|arg| listed(words, &arg.text));
         args.get(subcommand.map_or(args.len(), |at| at + 1)..)
             .unwrap_or_default()
+    }
+
+    /// What the words name that it runs. `pnpm exec` takes a path, and `pnpm dlx` a package.
+    pub(crate) fn runs(&self, name: &str, args: &[Value]) -> Runs {
+        let words = self.how.strip_prefix("after").unwrap_or_default();
+        let subcommand = args.iter().find(|arg| listed(words, &arg.text));
+        let is_dlx = subcommand.is_some_and(|arg| arg.text == "dlx");
+        match is_dlx || listed("npx pnpx bunx npm", name) {
+            true => Runs::Packages,
+            false => Runs::Programs,
+        }
     }
 
     /// The commands of `find -exec` or `fd -x`. `{}` stands for a path that begins like the folder where it starts.

@@ -2,7 +2,7 @@
 
 use agentmine_domain::{
     AssigneeType, DodResult, Priority, PublicStatus, RepositoryRef, Session, SessionId, Task,
-    TaskNumber, TaskState, TaskType, WriteScope,
+    TaskId, TaskNumber, TaskState, TaskType, WriteScope,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -30,6 +30,8 @@ pub struct NewPersonTask {
     pub write_scope: WriteScope,
     /// The repository in which the fleet works on it; `None`: it is worked on where a person says.
     pub repository: Option<RepositoryRef>,
+    /// The task that this one is another attempt at. Each has one such attempt at most.
+    pub retries: Option<TaskId>,
 }
 
 /// A change of a task by a person. `None` leaves a field as it is.
@@ -76,6 +78,8 @@ pub enum Edited {
     Leased,
     /// This session of an external client is running.
     Running(SessionId),
+    /// This task is another attempt at the same one already.
+    Retried(Box<Task>),
 }
 
 /// A task that another one depends on.

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use agentmine_runtime::exit::{Exit, Failure};
 use clap::{Parser, Subcommand};
 
 use crate::config::ConfigCommand;
 use crate::doctor::DoctorArgs;
-use crate::mcp::McpArgs;
+use crate::mcp::{McpArgs, McpCommand};
 use crate::memory::MemoryArgs;
 use crate::queue::QueueCommand;
 use crate::run::RunArgs;
@@ -26,6 +27,68 @@ pub(crate) struct Args {
     pub(crate) config: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// Refuses a file that the command does not read.
+    ///
+    /// # Errors
+    /// [`Exit::Validation`], with the option.
+    pub(crate) fn check_files(&self) -> Result<(), Failure> {
+        let refuse = |option: &str, command: &str| {
+            Err(Failure::new(
+                Exit::Validation,
+                format!("{option} has no effect on `{command}`, which does not read that file"),
+            )
+            .hint(format!("omit {option}")))
+        };
+        if self.config.is_some()
+            && let Some(command) = self.without_configuration()
+        {
+            return refuse("--config", command);
+        }
+        let Command::Mcp(McpArgs { which, command }) = &self.command else {
+            return Ok(());
+        };
+        match command {
+            _ if which.mcp_config.is_none() => Ok(()),
+            McpCommand::Serve { .. } => refuse("--mcp-config", "mcp serve"),
+            McpCommand::ServeTools(_) => refuse("--mcp-config", "mcp serve-tools"),
+            McpCommand::List { .. }
+            | McpCommand::Tools { .. }
+            | McpCommand::Call { .. }
+            | McpCommand::Resources { .. }
+            | McpCommand::Read { .. }
+            | McpCommand::Prompts { .. }
+            | McpCommand::Prompt { .. }
+            | McpCommand::Doctor { .. } => Ok(()),
+        }
+    }
+
+    /// The command, if it reads no configuration.
+    fn without_configuration(&self) -> Option<&'static str> {
+        match &self.command {
+            Command::Demo(_) => Some("demo"),
+            Command::Completions { .. } => Some("completions"),
+            Command::Config(ConfigCommand::Schema) => Some("config schema"),
+            Command::Mcp(McpArgs {
+                command: McpCommand::ServeTools(_),
+                ..
+            }) => Some("mcp serve-tools"),
+            Command::Config(ConfigCommand::Check | ConfigCommand::Show { .. })
+            | Command::Run(_)
+            | Command::Task(_)
+            | Command::Session(_)
+            | Command::Worker(_)
+            | Command::Queue(_)
+            | Command::Store(_)
+            | Command::Agent(_)
+            | Command::Memory(_)
+            | Command::Mcp(_)
+            | Command::Doctor(_)
+            | Command::Top(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -105,4 +168,36 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_command_does_not_read_is_refused() {
+        let checked = |line: &str| {
+            let args = ["agentmine"].into_iter().chain(line.split(' '));
+            Args::try_parse_from(args).unwrap().check_files()
+        };
+        for refused in [
+            "demo --config x.yaml",
+            "--config x.yaml completions bash",
+            "config schema --config x.yaml",
+            "mcp serve-tools file-read --config x.yaml",
+            "mcp serve-tools file-read --mcp-config x.json",
+            "mcp serve --mcp-config x.json",
+        ] {
+            let error: anyhow::Error = checked(refused).unwrap_err().into();
+            assert_eq!(Exit::of(&error), Exit::Validation, "{refused}: {error}");
+        }
+        for read in [
+            "demo",
+            "config check --config x.yaml",
+            "mcp serve --config x.yaml",
+            "mcp list --mcp-config x.json --config x.yaml",
+        ] {
+            assert!(checked(read).is_ok(), "{read}");
+        }
+    }
 }

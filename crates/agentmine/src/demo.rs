@@ -17,10 +17,11 @@ use anyhow::{Context as _, Result};
 use tokio::process::Command;
 
 use crate::args::DemoArgs;
+use crate::embedded::{self, Unfinished};
 use crate::paths::state_dir;
 use crate::print::{line, program};
 use crate::run::follow;
-use crate::{embedded, summary};
+use crate::summary;
 
 const FILES: [(&str, &str); 3] = [
     ("slug.sh", include_str!("../demo/slug.sh")),
@@ -68,10 +69,10 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     ));
     line("model       recorded replies; the sandbox, git, commands and checks are real");
     line("");
-    let embedded = embedded::start(config, tracker, model).await?;
+    let embedded = embedded::start(config, tracker, model, Unfinished::Abandoned).await?;
     let (_, endings) = follow(embedded, started).await?;
     for ending in &endings {
-        summary::print(&repository, ending).await;
+        summary::print(&repository, ending, Unfinished::Abandoned).await;
     }
     let good = endings
         .iter()

@@ -13,9 +13,7 @@ use agentmine_domain::Task;
 use agentmine_llm::Model;
 use agentmine_producer as producer;
 use agentmine_queue::Queue;
-use agentmine_runtime::config::{
-    self, BackendKind, Config, Log, ModelConfig, QueueConfig, Secret, Sources, StoreConfig,
-};
+use agentmine_runtime::config::{self, BackendKind, Config, Log, ModelConfig, Secret, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::{Store, StoreError};
@@ -41,6 +39,34 @@ pub(crate) struct Ran {
 pub(crate) struct Embedded<T = Ran> {
     pub(crate) progress: UnboundedReceiver<Progress>,
     pub(crate) fleet: JoinHandle<Result<T>>,
+}
+
+/// What becomes of a task whose session is interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    /// The same command continues with it.
+    Continued,
+    /// No command does.
+    Abandoned,
+}
+
+impl Unfinished {
+    /// What a person should know and do.
+    pub(crate) fn hint(self) -> &'static str {
+        match self {
+            Self::Continued => {
+                "The work so far is kept. hint: run the same command again to continue"
+            }
+            Self::Abandoned => "hint: start another demo, which begins with a new repository",
+        }
+    }
+
+    fn interrupted(self) -> &'static str {
+        match self {
+            Self::Continued => "interrupted; the next run continues with the task",
+            Self::Abandoned => "interrupted",
+        }
+    }
 }
 
 /// How long a model server that was never reached is tried, unless `model.retry_seconds` is set: a person waits, and its
@@ -73,7 +99,7 @@ pub(crate) enum Kind {
 
 /// What this configuration is for, before [`default_store`].
 pub(crate) fn kind(config: &Config) -> Kind {
-    match config.store.url.expose() == StoreConfig::default().url.expose() {
+    match config.store.url.is_default() {
         true => Kind::Embedded,
         false => Kind::Fleet,
     }
@@ -93,7 +119,7 @@ pub(crate) fn default_store(config: &mut Config) -> Result<()> {
 /// # Errors
 /// [`Exit::Config`] for a section that cannot work. It connects to nothing.
 pub(crate) fn broker(config: &Config) -> Result<Option<Arc<dyn Queue>>> {
-    let is_named = config.queue.url.expose() != QueueConfig::default().url.expose();
+    let is_named = !config.queue.url.is_default();
     let in_process = config.queue.url.expose().starts_with("inproc:");
     let in_file =
         config.store.url.expose().starts_with("sqlite:") || kind(config) == Kind::Embedded;
@@ -193,10 +219,13 @@ pub(crate) fn quiet(log: &Log) -> Log {
 }
 
 /// Scans once, then works until no task is waiting. Ctrl-C gives the running task back, with its files.
+///
+/// The fleet fails if it was interrupted before any session began.
 pub(crate) async fn start(
     config: Config,
     tracker: Arc<dyn Tracker>,
     model: Arc<dyn Model>,
+    unfinished: Unfinished,
 ) -> Result<Embedded> {
     let store = agentmine_store::connect(&config.store).await?;
     again::skip_delays(store.as_ref(), tracker.as_ref()).await?;
@@ -232,7 +261,8 @@ pub(crate) async fn start(
         let sessions =
             consumer::run(consumer, consumer::ConsumerMode::Once, shutdown.clone()).await;
         if shutdown.is_draining() {
-            print::line("interrupted; the next run continues with the task");
+            begun_before_interruption(sessions)?;
+            print::line(unfinished.interrupted());
         }
         Ok(Ran {
             found: scan.found,
@@ -270,11 +300,19 @@ pub(crate) async fn start_one(
     let fleet = tokio::spawn(async move {
         let ran = consumer::run_one(deps, &task, shutdown.clone()).await?;
         if shutdown.is_draining() {
-            print::line("interrupted; the next run continues with the task");
+            print::line(Unfinished::Continued.interrupted());
         }
         Ok(ran)
     });
     Ok(Embedded { progress, fleet })
+}
+
+/// Without any session there is nothing to summarize, and what was not looked for was not missing.
+fn begun_before_interruption(sessions: u64) -> Result<()> {
+    match sessions {
+        0 => Err(Failure::new(Exit::Other, "interrupted before any work began").into()),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -297,6 +335,32 @@ mod tests {
         );
         assert!(!text.contains("start the database"), "{text}");
         assert!(remedy("postgres://localhost/agentmine").contains("start the database"));
+    }
+
+    #[test]
+    fn a_store_that_is_written_with_the_default_value_is_the_fleets() {
+        let of = |text: &str| config::load(&Sources::from_text("config.yaml", text)).unwrap();
+        let default = Config::default();
+        let written = format!(
+            "store: {{url: '{}'}}\nqueue: {{url: '{}'}}\n",
+            default.store.url.expose(),
+            default.queue.url.expose()
+        );
+        for (text, expected) in [("", Kind::Embedded), (written.as_str(), Kind::Fleet)] {
+            let config = of(text);
+            assert_eq!(kind(&config), expected, "{text}");
+            assert_eq!(config.queue.url.is_default(), expected == Kind::Embedded);
+        }
+        let mut config = of(&written);
+        default_store(&mut config).unwrap();
+        assert_eq!(config.store.url.expose(), default.store.url.expose());
+    }
+
+    #[test]
+    fn an_interruption_before_any_session_is_an_error() {
+        let error = begun_before_interruption(0).unwrap_err();
+        assert_eq!(Exit::of(&error), Exit::Other);
+        assert!(begun_before_interruption(1).is_ok());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod again;
 mod agents;
+mod agreement;
 mod args;
 mod config;
 mod control;
@@ -43,14 +44,18 @@ fn main() -> ExitCode {
 #[tokio::main]
 async fn async_main() -> ExitCode {
     agentmine_runtime::tls::install_default_provider();
-    let outcome = Box::pin(dispatch(Args::parse())).await;
-    match outcome.and_then(print::all_written) {
+    let outcome = match Args::try_parse() {
+        Ok(args) => Box::pin(dispatch(args)).await.and_then(print::all_written),
+        Err(usage) => print::usage(&usage),
+    };
+    match outcome {
         Ok(code) => code.into(),
         Err(error) => exit::report(&error).into(),
     }
 }
 
 async fn dispatch(args: Args) -> anyhow::Result<Exit> {
+    args.check_files()?;
     let Args { config, command } = args;
     match command {
         Command::Demo(demo) => Box::pin(demo::run(demo)).await,

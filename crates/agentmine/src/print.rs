@@ -8,7 +8,7 @@ use agentmine_runtime::exit::{Exit, Failure};
 pub(crate) use agentmine_runtime::terminal::clean;
 use anyhow::Result;
 use comfy_table::presets::NOTHING;
-use comfy_table::{ColumnConstraint, ContentArrangement, Table};
+use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table};
 use serde::Serialize;
 
 /// On one line, at most `max` characters.
@@ -63,6 +63,21 @@ pub(crate) fn is_lost() -> bool {
 /// If a part of the output is missing, except in a closed pipe, whose reader wanted no more.
 pub(crate) fn all_written(exit: Exit) -> Result<Exit> {
     unless_lost(exit, &LOST)
+}
+
+/// Prints help, the version, or what is wrong with the arguments. Returns the exit code.
+///
+/// # Errors
+/// As [`all_written`].
+pub(crate) fn usage(usage: &clap::Error) -> Result<Exit> {
+    let lost = OnceLock::new();
+    if let Err(error) = usage.print() {
+        let _ = lost.set(error);
+    }
+    match usage.use_stderr() {
+        true => Ok(Exit::Validation),
+        false => unless_lost(Exit::Done, &lost),
+    }
 }
 
 fn unless_lost(exit: Exit, lost: &OnceLock<io::Error>) -> Result<Exit> {
@@ -164,10 +179,10 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     wrapped_within(width(), text, indent)
 }
 
-fn wrapped_within(width: Option<u16>, text: &str, indent: usize) -> String {
+/// The same for a terminal of this width; `None`: it is none.
+pub(crate) fn wrapped_within(width: Option<u16>, text: &str, indent: usize) -> String {
     let text = cell(text);
-    let Some(room) = width.map(|columns| usize::from(columns).saturating_sub(indent).max(20))
-    else {
+    let Some(room) = width.map(|columns| usize::from(columns).saturating_sub(indent).max(8)) else {
         return text;
     };
     let mut lines: Vec<String> = Vec::new();
@@ -183,6 +198,21 @@ fn wrapped_within(width: Option<u16>, text: &str, indent: usize) -> String {
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
+/// The same for a text of several lines, which stay lines.
+pub(crate) fn wrapped_lines(text: &str, indent: usize) -> String {
+    match width() {
+        None => clean(text),
+        columns => {
+            let lines = clean(text);
+            let lines = lines
+                .lines()
+                .map(|line| wrapped_within(columns, line, indent));
+            let between = format!("\n{}", " ".repeat(indent));
+            lines.collect::<Vec<_>>().join(&between)
+        }
+    }
+}
+
 /// A word in pieces of at most `room` characters: a path may be longer than a line.
 fn pieces(word: &str, room: usize) -> Vec<String> {
     let characters: Vec<char> = word.chars().collect();
@@ -190,12 +220,53 @@ fn pieces(word: &str, room: usize) -> Vec<String> {
     pieces.map(|piece| piece.iter().collect()).collect()
 }
 
-/// The table's text, without trailing spaces. On a terminal, columns without any value leave their room to the others.
+/// The table's text, without trailing spaces. On a terminal, columns without any value leave their room to the others;
+/// where it is too narrow for a table, each row is a list.
 pub(crate) fn trimmed(table: &Table) -> String {
     match width() {
-        Some(_) => text_of(&without_empty(table)),
+        Some(columns) => fitting(&without_empty(table), columns),
         None => text_of(table),
     }
+}
+
+fn fitting(table: &Table, columns: u16) -> String {
+    /// Longer words may be broken into pieces.
+    const LONG: usize = 12;
+    /// The space on both sides of a cell.
+    const BESIDE: usize = 2;
+    let of = |row: &Row| row.cell_iter().map(Cell::content).collect::<Vec<_>>();
+    let visible = table.column_iter().map(|column| !column.is_hidden());
+    let header = table.header().map(of).unwrap_or_default();
+    let shown: Vec<(usize, String)> = (0..)
+        .zip(header)
+        .zip(visible)
+        .filter_map(|(named, is_visible)| is_visible.then_some(named))
+        .collect();
+    let longest = |text: &str| {
+        let words = text.split_whitespace().map(|word| word.chars().count());
+        words.max().unwrap_or(0).min(LONG)
+    };
+    let needed = |(at, name): &(usize, String)| {
+        let cells = table
+            .row_iter()
+            .filter_map(|row| of(row).get(*at).map(|cell| longest(cell)));
+        cells.chain([longest(name)]).max().unwrap_or(0) + BESIDE
+    };
+    if shown.iter().map(needed).sum::<usize>() <= usize::from(columns) {
+        return text_of(table);
+    }
+    let widest = shown.iter().map(|(_, name)| name.len()).max().unwrap_or(0);
+    let record = |row: &Row| {
+        let cells = of(row);
+        let lines = shown.iter().filter_map(|(at, name)| {
+            let value = cells.get(*at).filter(|value| !value.is_empty())?;
+            let value = wrapped_within(Some(columns), value, widest + 2);
+            Some(format!("{name:<widest$}  {value}"))
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let records: Vec<String> = table.row_iter().map(record).collect();
+    records.join("\n\n")
 }
 
 /// The table without the columns that no row has a value in.
@@ -322,6 +393,33 @@ mod tests {
         assert_eq!(text.lines().count(), 2, "{text}");
         table.add_row(vec!["2", "paused", "x"]);
         assert!(text_of(&without_empty(&table)).contains("DETAIL"));
+    }
+
+    #[test]
+    fn a_row_is_a_list_where_a_table_has_no_room() {
+        let rows = |columns| {
+            let header = ["TASK", "STATUS", "DETAIL", "ITEM", "TITLE", "UPDATED"];
+            let mut table = table_within(Some(columns), &header);
+            for task in ["1", "2"] {
+                let title = "Fix the login page";
+                table.add_row(vec![task, "in_progress", "", "acme/app#7", title, "now"]);
+            }
+            fitting(&without_empty(&table), columns)
+        };
+        assert!(!rows(60).starts_with("TASK     1"), "{}", rows(60));
+        assert_eq!(
+            rows(24),
+            "TASK     1\n\
+             STATUS   in_progress\n\
+             ITEM     acme/app#7\n\
+             TITLE    Fix the login\n         page\n\
+             UPDATED  now\n\n\
+             TASK     2\n\
+             STATUS   in_progress\n\
+             ITEM     acme/app#7\n\
+             TITLE    Fix the login\n         page\n\
+             UPDATED  now"
+        );
     }
 
     #[test]

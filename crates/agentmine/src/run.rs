@@ -17,7 +17,7 @@ use url::Position::{AfterPath, BeforeHost};
 use url::Url;
 
 use crate::again;
-use crate::embedded::{self, Embedded};
+use crate::embedded::{self, Embedded, Unfinished};
 use crate::live::{self, Ending};
 use crate::loop_args::LoopArgs;
 use crate::print::{clean, line, program};
@@ -78,7 +78,8 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let model = model(&config)?;
     head(&config, &repository).await;
     let store = config.store.clone();
-    let embedded = embedded::start(config, Arc::clone(&tracker), model).await?;
+    let embedded =
+        embedded::start(config, Arc::clone(&tracker), model, Unfinished::Continued).await?;
     let (ran, endings) = follow(embedded, started).await?;
     let waits = endings.is_empty() && waiting(&store, tracker.as_ref()).await? > 0;
     if ran.found == 0 && ran.sessions == 0 && !waits {
@@ -193,7 +194,7 @@ pub(crate) async fn head(config: &Config, repository: &Path) {
 /// Prints how each task ended, and what the program returns for it.
 pub(crate) async fn summaries(repository: &Path, endings: &[Ending]) -> Exit {
     for ending in endings {
-        summary::print(repository, ending).await;
+        summary::print(repository, ending, Unfinished::Continued).await;
     }
     let is_done = |it: &Ending| it.end == Some(EndState::Done) && it.reason.is_none();
     match !endings.is_empty() && endings.iter().all(is_done) {

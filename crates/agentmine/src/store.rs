@@ -9,6 +9,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use serde_json::json;
 
+use crate::agreement::Agreement;
 use crate::embedded::open_configured;
 use crate::print::{Json, amount, line, table, trimmed};
 
@@ -30,6 +31,8 @@ pub(crate) enum StoreCommand {
     /// After the database was restored to an earlier time: take all tasks from their earlier workers
     Restored {
         #[command(flatten)]
+        agreement: Agreement,
+        #[command(flatten)]
         json: Json,
     },
 }
@@ -38,6 +41,12 @@ pub(crate) enum StoreCommand {
 pub(crate) async fn run(file: Option<PathBuf>, command: StoreCommand) -> Result<Exit> {
     let mut config = config::load(&Sources::from_process(file))?;
     let store = open_configured(&mut config).await?;
+    if let StoreCommand::Restored { agreement, .. } = &command {
+        agreement.require(&format!(
+            "All tasks in {} that are not over are taken from their workers, which cannot be undone",
+            store.address()
+        ))?;
+    }
     let retention = &config.store.retention;
     match command {
         StoreCommand::Size { json } => size(store.as_ref(), json).await,
@@ -49,7 +58,7 @@ pub(crate) async fn run(file: Option<PathBuf>, command: StoreCommand) -> Result<
             dry_run: false,
             json,
         } => prune(store.as_ref(), retention, json).await,
-        StoreCommand::Restored { json } => restored(store.as_ref(), json).await,
+        StoreCommand::Restored { json, .. } => restored(store.as_ref(), json).await,
     }
 }
 

@@ -5,12 +5,13 @@ use std::path::Path;
 use agentmine_domain::EndState;
 use console::style;
 
+use crate::embedded::Unfinished;
 use crate::git;
 use crate::live::{Ending, count};
 use crate::print::{clean, line, one_line, program, word};
 
 /// Prints what became of one task, and where to look next.
-pub(crate) async fn print(repository: &Path, ending: &Ending) {
+pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfinished) {
     let task = &ending.task;
     line("");
     let usage = &ending.usage;
@@ -39,9 +40,10 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
             clean(reason.as_deref().unwrap_or(""))
         )),
         (None, reason) => line(format!(
-            "Not finished: task #{}: {}\nThe work so far is kept. hint: run the same command again to continue",
+            "Not finished: task #{}: {}\n{}",
             task.number,
-            clean(reason.as_deref().unwrap_or(""))
+            clean(reason.as_deref().unwrap_or("")),
+            unfinished.hint()
         )),
     }
     let program = program();
@@ -55,6 +57,9 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
         if let Some(url) = &task.pull_request_url {
             line(format!("result       {}", one_line(url, 200)));
         }
+        for text in review_first(&facts.protected) {
+            line(text);
+        }
         for command in commands(repository, &task.branch(), &facts.base, head).await {
             line(command);
         }
@@ -63,6 +68,29 @@ pub(crate) async fn print(repository: &Path, ending: &Ending) {
         "transcript   {program} session show {}",
         ending.session
     ));
+}
+
+/// The changed files that control more than the program, of the form `WHAT: PATH`, as in the text of a pull request.
+fn review_first(files: &[String]) -> Vec<String> {
+    const SHOWN: usize = 5;
+    let mut names: Vec<String> = files
+        .iter()
+        .take(SHOWN)
+        .map(|file| match file.split_once(": ") {
+            Some((controls, path)) => {
+                format!("{} ({})", one_line(path, 120), one_line(controls, 80))
+            }
+            None => one_line(file, 120),
+        })
+        .collect();
+    if files.len() > SHOWN {
+        names.push(format!("… and {} more", files.len() - SHOWN));
+    }
+    let labels = std::iter::once("review first").chain(std::iter::repeat(""));
+    let lines = labels.zip(names);
+    lines
+        .map(|(label, name)| format!("{label:<12} {name}"))
+        .collect()
 }
 
 /// The commands that show the work and merge it. A bare repository has no work tree to merge in.
@@ -110,6 +138,27 @@ async fn diff(repository: &Path, base: &str, head: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_control_more_than_the_program_are_named() {
+        let files = |count: usize| -> Vec<String> {
+            (0..count)
+                .map(|n| format!("CI: .ci/{n}.yml\u{1b}[2J"))
+                .collect()
+        };
+        assert!(review_first(&[]).is_empty());
+        assert_eq!(
+            review_first(&files(2)),
+            [
+                "review first .ci/0.yml\u{fffd}[2J (CI)",
+                "             .ci/1.yml\u{fffd}[2J (CI)"
+            ]
+        );
+        assert_eq!(
+            review_first(&files(7)).last().map(String::as_str),
+            Some("             … and 2 more")
+        );
+    }
 
     #[tokio::test]
     async fn nothing_is_merged_in_a_bare_repository() {

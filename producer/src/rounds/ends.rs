@@ -136,6 +136,17 @@ pub(super) fn pushed(branch: &str) -> Ended {
     )
 }
 
+/// The branch has commits that no result was reported on, after a task on it that ended without one.
+pub(super) fn unreported(branch: &str) -> Ended {
+    Ended::new(
+        "pushed",
+        format!(
+            "the newest task on it ended without a result, and `{branch}` has commits that no task reported, of that task \
+             or of somebody else; a person needs to look at it"
+        ),
+    )
+}
+
 /// A person removed the branch.
 pub(super) fn removed(branch: &str) -> Ended {
     Ended::new(

@@ -11,6 +11,7 @@ mod marks;
 pub(crate) mod metrics;
 mod red;
 mod requests;
+mod results;
 mod seen;
 mod stop;
 
@@ -34,7 +35,8 @@ use ends::Ended;
 use fault::Faults;
 use marks::pull_of;
 use red::Red;
-use requests::Requests;
+use requests::{Given, Requests};
+use results::newest_result;
 use seen::Seen;
 pub use seen::SeenPulls;
 pub(crate) use stop::{opened, stop};
@@ -199,14 +201,18 @@ impl Look<'_> {
         if let Some(ended) = ends::of_last_round(latest.as_ref()) {
             return self.end(&item, ended).await;
         }
-        let worked = newest.as_ref().unwrap_or(self.origin);
         let before = rounds.last().map(|round| round.head.as_str());
-        match self.whose_head(worked, pull, before, seen).await? {
+        match self.whose_head(&item, pull, before, seen).await? {
             Head::Ours => {}
             Head::Unclear => return Ok(None),
             Head::OfOthers(ended) => return self.end(&item, ended).await,
         }
-        let requests = Requests::read(self.tracker.as_ref(), &item, &rounds, newest.as_ref());
+        let result = match &newest {
+            Some(task) if task.round().is_none() => self.effects(task).reported_commit().await?,
+            Some(_) | None => None,
+        };
+        let given = Given::to(newest.as_ref(), result.and_then(|it| it.heard));
+        let requests = Requests::read(self.tracker.as_ref(), &item, &rounds, &given);
         let requests = requests.await?;
         let red = Red::read(self.tracker.as_ref(), &item, pull).await?;
         let settle = self.deps.config.rounds.settle_seconds;
@@ -312,16 +318,18 @@ impl Look<'_> {
         })
     }
 
-    /// Whether the branch is where we left it. `worked` is the newest task that may have pushed, and `before` the head that it
-    /// found, if it is a round.
+    /// Whether the branch is where we left it. `before` is the head that the last round found.
     async fn whose_head(
         &self,
-        worked: &Task,
+        item: &ItemRef,
         pull: &OpenPull,
         before: Option<&str>,
         seen: &mut Seen,
     ) -> Result<Head> {
-        let Some(ours) = self.effects(worked).reported_commit().await? else {
+        let tasks = self.deps.store.tasks_of_item(item, MOST_TASKS).await?;
+        let tasks = tasks.iter().chain([self.origin]);
+        let newest = newest_result(tasks, |task| self.effects(task)).await?;
+        let Some((ours, left_none)) = newest else {
             return Ok(Head::Ours);
         };
         if ours.pushers == Pushers::Others {
@@ -341,6 +349,7 @@ impl Look<'_> {
         }
         Ok(Head::OfOthers(match pull.head_sha.as_str() {
             "" => ends::removed(&pull.head),
+            _ if left_none => ends::unreported(&pull.head),
             _ => ends::pushed(&pull.head),
         }))
     }
@@ -441,6 +450,8 @@ impl Look<'_> {
 /// Times of trackers are whole seconds: what is said in the second in which a pull request was checked shows the same time.
 /// The tracker's clock may differ by the rest.
 const SAME_TIME: u64 = 60;
+/// Tasks on a pull request among which the newest result is looked for.
+const MOST_TASKS: u32 = 20;
 /// How long a list may show the head that a round found, although the round pushed.
 const LONGEST_LAG: Duration = Duration::from_secs(600);
 /// How long the checks of a head may continue while others are red.

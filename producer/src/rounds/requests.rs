@@ -1,6 +1,6 @@
 //! Reviews that ask for changes, and mentions of the bot, by people who may start work.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use agentmine_domain::markdown::neutralized;
 use agentmine_domain::{Addressed, ItemRef, Round, Task};
@@ -24,14 +24,43 @@ struct Request {
     at: DateTime<Utc>,
 }
 
+/// What the newest task on a pull request was given to read, unless that is a round: rounds record what they heard themselves.
+#[derive(Debug)]
+pub(super) enum Given {
+    Nothing,
+    /// The remarks with these ids.
+    Remarks(BTreeSet<String>),
+    /// Perhaps what was written before this time: the task left no record.
+    Before(DateTime<Utc>),
+}
+
+impl Given {
+    /// Of the newest task, with what its result records.
+    pub(super) fn to(newest: Option<&Task>, heard: Option<BTreeSet<String>>) -> Self {
+        match (newest.filter(|task| task.round().is_none()), heard) {
+            (None, _) => Self::Nothing,
+            (Some(_), Some(heard)) => Self::Remarks(heard),
+            (Some(task), None) => Self::Before(task.created_at),
+        }
+    }
+
+    /// Whether a remark is among it.
+    fn includes(&self, id: &str, written_at: DateTime<Utc>) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Remarks(ids) => ids.contains(id),
+            Self::Before(at) => written_at < *at,
+        }
+    }
+}
+
 impl Requests {
-    /// Reads them. `newest` is the newest task on the pull request: what was written before one that is no round was
-    /// given to it.
+    /// Reads them, without those that were given to a task that is no round.
     pub(super) async fn read(
         tracker: &dyn Tracker,
         pull: &ItemRef,
         rounds: &[Round],
-        newest: Option<&Task>,
+        given: &Given,
     ) -> Result<Self, TrackerError> {
         let login = tracker.own_login().await?;
         let answered: HashSet<&String> = rounds
@@ -41,18 +70,15 @@ impl Requests {
                 round.cause.requests.iter().chain(heard)
             })
             .collect();
-        let since = newest
-            .filter(|task| task.round().is_none())
-            .map(|task| task.created_at);
         let comments = tracker.comments(pull).await?;
         let withdrawn = withdrawn(&comments);
         let mut found = Vec::new();
         for comment in comments {
+            let id = comment.remark_id();
             let asks = asks(&comment, &login)
                 && !comment.is_of_the_fleet()
                 && !withdrawn.contains(&comment.id)
-                && since.is_none_or(|since| comment.created_at >= since);
-            let id = comment.remark_id();
+                && !given.includes(&id, comment.created_at);
             if !asks || answered.contains(&id) {
                 continue;
             }
@@ -149,6 +175,19 @@ fn mentions(text: &str, login: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A review may be written between the scan that finds the label and the claim of the task.
+    #[test]
+    fn what_a_task_was_given_counts_and_not_when_it_was_recorded() {
+        let at = |seconds| DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(seconds);
+        let read = Given::Remarks(BTreeSet::from(["review-7".to_owned()]));
+        assert!(read.includes("review-7", at(9)));
+        assert!(!read.includes("review-8", at(1)));
+        let unknown = Given::Before(at(5));
+        assert!(unknown.includes("review-8", at(4)));
+        assert!(!unknown.includes("review-7", at(5)));
+        assert!(!Given::Nothing.includes("review-7", at(1)));
+    }
 
     #[test]
     fn a_mention_is_the_whole_name_outside_of_quotations() {

@@ -23,7 +23,7 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::from_fn_with_state;
-use axum::routing::post;
+use axum::routing::{get, post};
 use chrono::Utc;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +75,7 @@ pub(crate) async fn serve(deps: &Arc<ProducerDeps>, stop: &Shutdown) -> Result<(
         .route("/webhooks/gitlab/{name}", post(of_named_gitlab))
         .layer(DefaultBodyLimit::max(large::MAX_BODY))
         .layer(from_fn_with_state(large::places(), large::few_at_once))
+        .route("/", get(alive))
         .with_state(receiver);
     serve_router(listen, "producer.webhooks.listen", app, stop).await?;
     tokio::spawn(look(Arc::clone(deps), hints, stop.draining()));
@@ -108,6 +109,11 @@ async fn look_at(deps: &ProducerDeps, tracker: usize, path: &str) {
             );
         }
     }
+}
+
+/// For load balancers, some of which deliver nothing to a server whose `/` does not answer with 200.
+async fn alive() -> &'static str {
+    "ok\n"
 }
 
 async fn of_github(

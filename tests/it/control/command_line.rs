@@ -207,21 +207,48 @@ fn a_worker_is_started_listed_and_removed() {
 #[test]
 fn output_that_does_not_fit_on_the_disk_is_an_error() {
     let world = World::new();
-    let full = std::fs::File::options().write(true).open("/dev/full");
-    let mut command = Command::new(binary("agentmine"));
-    world.environment(&mut command);
-    let done = command
-        .args(["config", "schema"])
-        .current_dir(world.project())
-        .stdout(full.unwrap())
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(done.status.code(), Some(1), "{stderr}");
-    assert!(
-        stderr.contains("the output could not be written"),
-        "{stderr}"
-    );
+    for args in [
+        &["config", "schema"][..],
+        &["--help"],
+        &["--version"],
+        &["demo"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = Command::new(binary("agentmine"));
+        world.environment(&mut command);
+        let done = command
+            .args(args)
+            .current_dir(world.project())
+            .stdout(full.unwrap())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(
+            stderr.contains("the output could not be written"),
+            "{args:?}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_wants_no_more_is_no_error() {
+    let world = World::new();
+    for args in [&["config", "schema"][..], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(binary("agentmine"));
+        world.environment(&mut command);
+        let done = command
+            .args(args)
+            .current_dir(world.project())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(0), "{args:?}: {stderr}");
+        assert!(stderr.is_empty(), "{args:?}: {stderr}");
+    }
 }
 
 #[test]

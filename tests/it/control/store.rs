@@ -22,7 +22,9 @@ fn the_store_shows_its_size_prunes_only_what_is_due_and_lifts_epochs_after_a_res
     let removed = world.shown(&["store", "prune"], 0);
     assert_eq!(removed, "removed 0 checkpoints, 0 steps and 0 effects\n");
 
-    let restored = world.shown(&["store", "restored"], 0);
+    let refused = world.shown(&["store", "restored"], 2);
+    assert!(refused.contains("hint: add --yes"), "{refused}");
+    let restored = world.shown(&["store", "restored", "--yes"], 0);
     let expected = "lifted the epochs of 0 tasks that are not over";
     assert!(
         restored.starts_with(expected),

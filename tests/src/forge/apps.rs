@@ -83,8 +83,11 @@ impl Grant {
             return is_refused.then(|| not_accessible("members", reads));
         }
         let (full_name, rest) = match (segments.as_slice(), &ask.repository) {
-            (["repos", owner, name, rest @ ..], _) => (format!("{owner}/{name}"), rest),
-            (["repositories", _, rest @ ..], Some((_, full_name))) => (full_name.clone(), rest),
+            // One that has another owner now is that owner's, under its old name too.
+            (["repos", _, _, rest @ ..] | ["repositories", _, rest @ ..], Some((_, full_name))) => {
+                (full_name.clone(), rest)
+            }
+            (["repos", owner, name, rest @ ..], None) => (format!("{owner}/{name}"), rest),
             _ => return None,
         };
         if !self.covers(&full_name) {

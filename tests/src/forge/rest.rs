@@ -57,7 +57,10 @@ impl Ask {
     pub(super) fn locate(&mut self, state: &State) {
         let segments: Vec<&str> = self.segments.iter().map(String::as_str).collect();
         let repo = match (self.api, segments.as_slice()) {
-            (Api::GitHub, ["repos", owner, name, ..]) => state.repo(&format!("{owner}/{name}")),
+            (Api::GitHub, ["repos", owner, name, ..]) => {
+                let full_name = format!("{owner}/{name}");
+                state.repo(&full_name).or_else(|| state.renamed(&full_name))
+            }
             (Api::GitHub, ["repositories", id, ..]) => {
                 state.repos.iter().find(|repo| repo.id.to_string() == *id)
             }

@@ -1,9 +1,8 @@
 //! The checks of a repository that does not name any, guessed from its files.
 
 use super::layout::{Layout, inside};
-use super::node;
-use super::python;
 use super::setup::{gradle, maven};
+use super::{go, node, other, python};
 
 /// More checks than this are not guessed.
 const MAX_GUESSED: usize = 8;
@@ -20,21 +19,34 @@ const HELPERS: [&str; 9] = [
     "tools",
 ];
 
-/// The checks of the project at the root, or else those of the projects in its folders.
-pub(super) fn guess(layout: &Layout) -> Vec<String> {
-    let root = in_folder(layout, "");
+/// Programs that few images have. Without one, the check that needs it displaces no other one.
+pub(super) const OPTIONAL: [&str; 7] =
+    ["cmake", "composer", "deno", "dotnet", "just", "mix", "php"];
+
+/// The checks of the project at the root, or else those of the projects in its folders. `missing` are optional programs that
+/// the sandbox does not have.
+pub(super) fn guess(layout: &Layout, missing: &[String]) -> Vec<String> {
+    let root = in_folder(layout, "", missing);
     if !root.is_empty() {
         return root;
     }
     let folders = layout.folders().flat_map(|folder| {
-        let checks = in_folder(layout, folder).into_iter();
+        let checks = in_folder(layout, folder, missing).into_iter();
         checks.map(move |check| inside(folder, &check))
     });
     folders.take(MAX_GUESSED).collect()
 }
 
-fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
+/// Whether a check needs one of these programs.
+pub(super) fn needs_one_of<P: AsRef<str>>(programs: &[P], check: &str) -> bool {
+    check
+        .split_whitespace()
+        .any(|word| programs.iter().any(|program| program.as_ref() == word))
+}
+
+fn in_folder(layout: &Layout, folder: &str, missing: &[String]) -> Vec<String> {
     let has = |name: &str| layout.has(folder, name);
+    let can_start = |check: &String| !needs_one_of(missing, check);
     let mut checks = Vec::new();
     checks.extend(node::test(layout, folder));
     checks.extend(node::test_of_members(layout, folder));
@@ -42,9 +54,7 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
     if has("Cargo.toml") && !is_cargo_member(layout, folder) {
         checks.push(cargo_test(layout, folder).into());
     }
-    if has("go.mod") {
-        checks.push("go test ./...".into());
-    }
+    checks.extend(go::test(layout, folder));
     if let Some(maven) = maven(layout, folder) {
         checks.push(format!("{maven} -q -B test"));
     } else if let Some(gradle) = gradle(layout, folder) {
@@ -61,8 +71,14 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<String> {
         checks.push(format!("{} ./test.sh", interpreter(text)));
     }
     checks.extend(python::test(layout, folder).map(str::to_owned));
+    checks.extend(other::composer(layout, folder).map(str::to_owned));
+    checks.extend(other::dotnet(layout, folder));
+    if other::is_mix_project(layout, folder) && has("test/") {
+        checks.push("mix test".into());
+    }
+    checks.retain(can_start);
     if checks.is_empty() {
-        checks.extend(make_target(layout, folder).map(|target| format!("make {target}")));
+        checks.extend(of_build_tools(layout, folder).find(can_start));
     }
     checks
 }
@@ -121,6 +137,17 @@ fn is_cargo_member(layout: &Layout, folder: &str) -> bool {
     !layout.has(folder, "Cargo.lock") && layout.above(folder, is_workspace)
 }
 
+/// The checks of tools that may be wrappers around others: one is enough.
+fn of_build_tools(layout: &Layout, folder: &str) -> impl Iterator<Item = String> {
+    let checks = [
+        make_target(layout, folder).map(|target| format!("make {target}")),
+        other::just(layout, folder).map(str::to_owned),
+        other::deno(layout, folder).map(str::to_owned),
+        other::cmake(layout, folder),
+    ];
+    checks.into_iter().flatten()
+}
+
 fn make_target(layout: &Layout, folder: &str) -> Option<&'static str> {
     let text = layout.text(folder, "Makefile")?;
     ["check", "test"]
@@ -137,7 +164,7 @@ mod tests {
         for (path, text) in texts {
             layout.add_text((*path).into(), (*text).into());
         }
-        guess(&layout)
+        guess(&layout, &[])
     }
 
     #[test]
@@ -290,6 +317,36 @@ mod tests {
         let make = [("Makefile", "all:\n\tcc x.c\ncheck: all\n\t./x\n")];
         assert_eq!(guessed("Makefile\nx.c", &make), ["make check"]);
         assert_eq!(guessed("Makefile\ngo.mod", &make), ["go test ./..."]);
+        let just = [("justfile", "test:\n\t./x\n")];
+        assert_eq!(guessed("justfile", &just), ["just test"]);
+        assert_eq!(
+            guessed("justfile\nMakefile", &[just[0], make[0]]),
+            ["make check"]
+        );
+    }
+
+    #[test]
+    fn a_check_whose_program_is_missing_displaces_no_other() {
+        let mut layout = Layout::parse("App.sln\njustfile\nMakefile\nweb/go.mod");
+        layout.add_text("justfile".into(), "test:\n".into());
+        assert_eq!(guess(&layout, &[]), ["dotnet test App.sln"]);
+        assert_eq!(guess(&layout, &["dotnet".to_owned()]), ["just test"]);
+        let missing = ["dotnet", "just"].map(str::to_owned);
+        assert_eq!(guess(&layout, &missing), ["cd web && go test ./..."]);
+        assert!(needs_one_of(&OPTIONAL, "cd a && mix test"));
+        assert!(!needs_one_of(&OPTIONAL, "cd a && npm test"));
+    }
+
+    #[test]
+    fn a_workspace_of_go_and_an_umbrella_of_elixir_are_checked_once() {
+        let work = [("go.work", "use (\n\t./a\n\t./b\n)\n")];
+        assert_eq!(
+            guessed("go.work\na/go.mod\nb/go.mod", &work),
+            ["go test ./a/... ./b/..."]
+        );
+        let umbrella =
+            "web/mix.exs\nweb/test/a_test.exs\nweb/apps/b/mix.exs\nweb/apps/b/test/b_test.exs";
+        assert_eq!(guessed(umbrella, &[]), ["cd web && mix test"]);
     }
 
     #[test]

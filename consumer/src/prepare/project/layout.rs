@@ -132,11 +132,14 @@ pub(super) fn join(folder: &str, name: &str) -> String {
 
 /// Whether a project may be in this folder. Its name becomes part of a shell command.
 fn usable(parts: &[&str]) -> bool {
+    let is_usable = |part: &&str| !FOREIGN.contains(part) && is_plain(part);
+    parts.len() <= MAX_DEPTH && parts.iter().all(is_usable)
+}
+
+/// Whether a name can be part of a shell command as it is.
+pub(super) fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._@+-".contains(c);
-    parts.len() <= MAX_DEPTH
-        && parts.iter().all(|part| {
-            !FOREIGN.contains(part) && !part.starts_with('-') && part.chars().all(plain)
-        })
+    !name.starts_with('-') && name.chars().all(plain)
 }
 
 /// `command` in `folder`.

@@ -3,9 +3,12 @@
 //! They are read before the agent begins and are untrusted: apart from the image, which the operator
 //! has to allow, they only contain shell commands that run in the sandbox.
 
+mod absent;
 mod checks;
+mod go;
 mod layout;
 mod node;
+mod other;
 mod python;
 mod setup;
 
@@ -17,6 +20,7 @@ use agentmine_sandbox::SandboxError;
 
 use super::workspace::{PROJECT, Workspace};
 use crate::error::WorkspaceError;
+use checks::{OPTIONAL, needs_one_of};
 use layout::Layout;
 use setup::Installer;
 
@@ -27,9 +31,19 @@ const MAX_LISTING: usize = 8 * 1024 * 1024;
 /// How many files that describe a project are read at most.
 const MAX_READ: usize = 60;
 /// Files whose text matters.
-const READ: [&str; 4] = ["package.json", "pyproject.toml", "Makefile", "test.sh"];
-/// The same of a file with no other of its name in the folders above it, of so many at most.
-const READ_OUTERMOST: &str = "Cargo.toml";
+const READ: [&str; 9] = [
+    "package.json",
+    "pyproject.toml",
+    "Makefile",
+    "test.sh",
+    "go.work",
+    "composer.json",
+    "deno.json",
+    "justfile",
+    "Justfile",
+];
+/// The same of files with no other of their name in the folders above them, of so many of a name at most.
+const READ_OUTERMOST: [&str; 2] = ["Cargo.toml", "CMakeLists.txt"];
 const MAX_OUTERMOST: usize = 8;
 
 /// What decides on a project's settings, besides its own files.
@@ -56,12 +70,14 @@ pub(super) async fn inspect(
     }
     project.notes.extend(refused_image(operator, &own));
     let layout = layout(workspace).await?;
+    project.absent = absent::absent(workspace, &layout).await?;
     if operator.executor.clone.auto_install_deps {
         project.setup = match own.setup {
             Some(lines) => lines,
             None => {
                 let found = setup::installers(&layout);
-                let missing = missing_programs(workspace, &found).await?;
+                let programs: Vec<&str> = found.iter().map(|i| i.program).collect();
+                let missing = missing_programs(workspace, &programs).await?;
                 let (skipped, runnable): (Vec<_>, Vec<_>) = found
                     .into_iter()
                     .partition(|i| missing.contains(&i.program.to_owned()));
@@ -78,7 +94,16 @@ pub(super) async fn inspect(
         (own.checks, format!("from `{PROJECT_FILE}`"))
     } else {
         project.guessed = true;
-        (checks::guess(&layout), "guessed from its files".into())
+        let mut guessed = checks::guess(&layout, &[]);
+        if guessed.iter().any(|it| needs_one_of(&OPTIONAL, it)) {
+            let missing = missing_programs(workspace, &OPTIONAL).await?;
+            let others = checks::guess(&layout, &missing);
+            // Otherwise the result names the check that did not run, and why.
+            if !others.is_empty() {
+                guessed = others;
+            }
+        }
+        (guessed, "guessed from its files".into())
     };
     Ok(project)
 }
@@ -131,27 +156,29 @@ async fn layout(workspace: &Workspace) -> Result<Layout, WorkspaceError> {
 
 /// The files whose text matters, as paths.
 fn to_read(layout: &Layout) -> Vec<String> {
-    let is_outermost = |path: &String| {
-        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        !layout.above(folder, |above| layout.has(above, READ_OUTERMOST))
-    };
-    let outermost = layout.paths(READ_OUTERMOST).into_iter();
-    let outermost = outermost.filter(is_outermost).take(MAX_OUTERMOST);
+    let outermost = READ_OUTERMOST.iter().flat_map(|name| {
+        let is_outermost = move |path: &String| {
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            !layout.above(folder, |above| layout.has(above, name))
+        };
+        let paths = layout.paths(name).into_iter();
+        paths.filter(is_outermost).take(MAX_OUTERMOST)
+    });
     let others = READ.iter().flat_map(|name| layout.paths(name));
     outermost.chain(others).take(MAX_READ).collect()
 }
 
-/// The programs of `installers` that the sandbox does not have.
+/// Those of `programs` that the sandbox does not have.
 async fn missing_programs(
     workspace: &Workspace,
-    installers: &[Installer],
+    programs: &[&str],
 ) -> Result<Vec<String>, WorkspaceError> {
-    if installers.is_empty() {
+    if programs.is_empty() {
         return Ok(Vec::new());
     }
-    let probes: Vec<String> = installers
+    let probes: Vec<String> = programs
         .iter()
-        .map(|Installer { program, .. }| match *program {
+        .map(|program| match *program {
             "pip" => "python3 -m pip --version >/dev/null 2>&1 || echo pip".to_owned(),
             program => format!("command -v {program} >/dev/null || echo {program}"),
         })

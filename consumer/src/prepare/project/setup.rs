@@ -4,7 +4,7 @@
 
 use super::layout::{Layout, inside};
 use super::node::NodeManager;
-use super::python;
+use super::{other, python};
 
 /// More projects than this in one repository are not installed.
 const MAX_INSTALLERS: usize = 16;
@@ -55,6 +55,14 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
     }
     if has("Gemfile") {
         found.push(("bundle", "bundle install --quiet".into()));
+    }
+    if has("composer.json") && (has("composer.lock") || !above("composer.json")) {
+        let install = "composer install --quiet --no-interaction --no-progress";
+        found.push(("composer", install.into()));
+    }
+    if other::is_mix_project(layout, folder) {
+        let install = "mix local.hex --force --if-missing && mix deps.get";
+        found.push(("mix", install.into()));
     }
     found
 }
@@ -139,6 +147,14 @@ mod tests {
                 "sh ./gradlew -q --no-daemon testClasses",
             ),
             ("Gemfile", "bundle install --quiet"),
+            (
+                "composer.json",
+                "composer install --quiet --no-interaction --no-progress",
+            ),
+            (
+                "mix.exs\napps/a/mix.exs",
+                "mix local.hex --force --if-missing && mix deps.get",
+            ),
         ] {
             assert_eq!(lines(files, &[]), [expected], "{files}");
         }

@@ -2,8 +2,8 @@
 //!
 //! They go to the session's model, one at a time, limited by `mcp.sampling` and by the session's
 //! remaining budget, and they count against that budget. Limits are checked before a request, so the
-//! last one may exceed them. The usage is recorded; the texts are not. A request that failed or was
-//! cancelled counts as one call without tokens, since its cost is unknown.
+//! last one may exceed them. The usage is recorded; the texts are not. A request that failed counts with
+//! what its tries may have cost, one that was cancelled as one call without tokens, since its cost is unknown.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,11 +137,22 @@ impl SamplingHandler for SessionSampling {
             answer = self.model.reply(request, None) => answer,
             () = certainty.lapsed() => return Err("the worker cannot reach its database".into()),
         };
-        // The provider's error may contain the account's name.
-        let (reply, used) = answer.map_err(|_| "the model call failed".to_owned())?;
+        let used = match &answer {
+            Ok((_, used)) => *used,
+            Err(error) => error.spent(),
+        };
         spent.1 = spent.1.saturating_add(used.total_tokens());
-        counted.answered(used);
-        Ok(result(self.model.name(), reply))
+        match answer {
+            Ok((reply, used)) => {
+                counted.answered(used);
+                Ok(result(self.model.name(), reply))
+            }
+            // The provider's error may contain the account's name.
+            Err(_) => {
+                counted.failed(used);
+                Err("the model call failed".to_owned())
+            }
+        }
     }
 }
 
@@ -155,16 +166,11 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn new(sampling: &'a SessionSampling, server: &'a str) -> Self {
-        let used = Usage {
-            model_calls: 1,
-            ..Usage::default()
-        };
-        let outcome = "no answer".to_owned();
         Self {
             sampling,
             server,
-            used,
-            outcome,
+            used: of_request(Usage::default()),
+            outcome: "no answer".to_owned(),
         }
     }
 
@@ -173,10 +179,19 @@ impl<'a> Counted<'a> {
             "{} tokens in, {} out",
             used.input_tokens, used.output_tokens
         );
-        self.used = Usage {
-            model_calls: 1,
-            ..used
-        };
+        self.used = of_request(used);
+    }
+
+    fn failed(&mut self, spent: Usage) {
+        self.used = of_request(spent);
+    }
+}
+
+/// The usage of a request: at least one call, and each try whose reply broke off is one.
+fn of_request(used: Usage) -> Usage {
+    Usage {
+        model_calls: used.model_calls.max(1),
+        ..used
     }
 }
 
@@ -297,6 +312,17 @@ mod tests {
                 ..ModelReply::default()
             })
         );
+    }
+
+    #[test]
+    fn each_try_of_a_request_whose_reply_broke_off_counts() {
+        let used = |model_calls, input_tokens| Usage {
+            model_calls,
+            input_tokens,
+            ..Usage::default()
+        };
+        assert_eq!(of_request(used(3, 900)), used(3, 900));
+        assert_eq!(of_request(Usage::default()), used(1, 0));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::check::{Check, Standing};
 use crate::facts::{ChangedFile, WebRequest};
-use crate::start::Project;
+use crate::start::{Absent, Project};
 
 /// One entry of each variant, every field set, and one of each variant that a field of them has.
 fn every_entry() -> Vec<Entry> {
@@ -55,6 +55,10 @@ fn every_entry() -> Vec<Entry> {
                     warning: Some("a warning".into()),
                     done: Vec::new(),
                     notes: vec!["a note".into()],
+                    absent: Absent {
+                        lfs_pointers: 2,
+                        submodules: vec!["lib".into()],
+                    },
                 },
             },
         },

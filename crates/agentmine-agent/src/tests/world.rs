@@ -299,6 +299,7 @@ impl Run {
             round: None,
             agent_prompt: String::new(),
             repository_prompt: String::new(),
+            absent: Vec::new(),
             memory: String::new(),
             branch: "b".into(),
             workspace: "/workspace".into(),

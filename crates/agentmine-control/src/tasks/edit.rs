@@ -82,6 +82,7 @@ pub async fn create(
         depends_on: input::dependencies(&args.depends_on.unwrap_or_default())?,
         write_scope: input::scope(args.write_scope.unwrap_or_default())?,
         repository,
+        retries: None,
     };
     let made = edited(store.create_task(&new).await?, "the new task", None)?;
     details(store, &made).await
@@ -282,5 +283,15 @@ pub(super) fn edited(outcome: Edited, name: &str, seen: Option<i64>) -> Result<T
             task: number(),
             session: session.to_string(),
         },
+        Edited::Retried(next) => ControlError::InvalidStatus(format!(
+            "{name} was retried as task {}, which is {}",
+            next.number,
+            next.state.public()
+        ))
+        .next(
+            format!("task_get with taskId {}", next.number),
+            format!("task show {}", next.number),
+            "shows it",
+        ),
     })
 }

@@ -34,7 +34,7 @@ pub struct Why {
 /// One reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
-    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, pause_file, requested, round. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, no_access, tracker_unavailable, no_tracker, next_scan.
+    /// Of a task: working, lost_worker, external_session, done, failed, cancelled, paused, human_task, capacity, waits, dependency, conflict, back_off, needs_client, no_free_worker, pause_file, requested, round. Of a request that is held: not_allowed, unknown_requester, permission_unknown. Of an item without a task: not_scanned, closed, no_label, label_unknown, answered, refused, not_found, no_access, tracker_unavailable, no_tracker, next_scan.
     pub code: String,
     /// The reason as a sentence.
     pub message: String,

@@ -83,8 +83,8 @@ pub async fn resume(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails
 /// task, which is returned; another task of a person is opened again. A task that waits for the end of a delay is made due.
 ///
 /// # Errors
-/// [`ControlError::InvalidStatus`] if it is not over and does not wait for a time, or if its item has another task
-/// that is not over.
+/// [`ControlError::InvalidStatus`] if it is not over and does not wait for a time, if its item has another task that is
+/// not over, or if it was retried before.
 pub async fn retry(store: &dyn Store, args: &TaskRequest) -> Result<TaskDetails, ControlError> {
     let task = input::task(store, args.task_id).await?;
     match (task.state, task.home()) {
@@ -139,7 +139,7 @@ async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlErr
     }
 }
 
-/// A new task of a person with what this one says.
+/// A new task of a person with what this one says, once.
 async fn once_more(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlError> {
     let ItemRef {
         tracker,
@@ -165,8 +165,10 @@ async fn once_more(store: &dyn Store, task: &Task) -> Result<TaskDetails, Contro
             repo_id,
             repo_path,
         }),
+        retries: Some(task.id),
     };
-    let made = edited(store.create_task(&new).await?, "the new task", None)?;
+    let outcome = store.create_task(&new).await?;
+    let made = edited(outcome, &format!("task {}", task.number), None)?;
     details(store, &made).await
 }
 

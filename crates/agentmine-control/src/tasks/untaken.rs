@@ -256,3 +256,44 @@ fn failed(error: &TrackerError) -> Reason {
     };
     Reason::new(code, format!("{error}."))
 }
+
+#[cfg(test)]
+mod tests {
+    use agentmine_domain::TrackerKind;
+
+    use super::*;
+
+    #[test]
+    fn the_schema_lists_every_code_of_a_tracker_that_failed() {
+        let schema = schemars::schema_for!(Reason).to_value();
+        let described = schema["properties"]["code"]["description"]
+            .as_str()
+            .unwrap();
+        let listed: Vec<&str> = described.split([' ', ',', '.']).collect();
+        let tracker = TrackerKind::GitHub;
+        let (what, detail) = (String::new, String::new);
+        for error in [
+            TrackerError::Unauthorized {
+                tracker,
+                detail: detail(),
+                hint: String::new(),
+            },
+            TrackerError::NotFound {
+                tracker,
+                what: what(),
+            },
+            TrackerError::Refused {
+                tracker,
+                detail: detail(),
+            },
+            TrackerError::Unavailable {
+                tracker,
+                detail: detail(),
+                until: None,
+            },
+        ] {
+            let Reason { code, .. } = failed(&error);
+            assert!(listed.contains(&code.as_str()), "{code}: {described}");
+        }
+    }
+}

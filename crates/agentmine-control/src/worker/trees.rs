@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use agentmine_domain::{Task, TaskId};
-use agentmine_git::{Force, View, Worktree};
+use agentmine_git::{Force, View, Worktree, WorktreeError};
 use agentmine_runtime::own_folder;
 use agentmine_store::{Store, WhichSessions};
 use schemars::JsonSchema;
@@ -209,34 +209,57 @@ pub(super) fn path_of(place: &Place, view: &View, task: &Task) -> Result<PathBuf
     Ok(folder.join(format!("task-{}-{}", task.number, task.id.short())))
 }
 
-pub(super) fn git_error(error: impl Into<anyhow::Error>) -> ControlError {
-    use agentmine_git::WorktreeError;
-    let error: anyhow::Error = error.into();
-    match error.downcast_ref::<WorktreeError>() {
-        Some(WorktreeError::Uncommitted { .. }) => ControlError::InvalidStatus(error.to_string())
-            .next(
-                "worker_remove with force",
-                "worker remove TASK --force",
-                "removes it with them; to keep them, commit them first",
-            ),
-        Some(WorktreeError::Missing(_)) => ControlError::Git(
+pub(super) fn git_error(error: impl Into<WorktreeError>) -> ControlError {
+    let error = error.into();
+    let text = error.to_string();
+    match error {
+        WorktreeError::Uncommitted { .. } => ControlError::InvalidStatus(text).next(
+            "worker_remove with force",
+            "worker remove TASK --force",
+            "removes it with them; to keep them, commit them first",
+        ),
+        WorktreeError::Missing(_) => ControlError::Git(
             "there is no work tree of this task in this repository".into(),
         )
         .next("worker_list", "worker list", "lists the work trees"),
-        Some(WorktreeError::NoCommit(_)) => {
-            ControlError::Git(error.to_string()).hint("commit something first")
+        WorktreeError::NoCommit(_) => ControlError::Git(text).hint("commit something first"),
+        WorktreeError::Occupied(_) => {
+            ControlError::Git(text).hint("look at what is in it, then move it away")
         }
-        Some(WorktreeError::Occupied(_)) => {
-            ControlError::Git(error.to_string()).hint("look at what is in it, then move it away")
-        }
-        Some(_) => ControlError::Git(error.to_string()),
-        None => {
+        WorktreeError::View(view) => ControlError::Git(text).hint(
+            view.hint()
+                .unwrap_or_else(|| "start it in a folder of the task's git repository".to_owned()),
+        ),
+        WorktreeError::Io { .. }
+        | WorktreeError::Git { .. }
+        | WorktreeError::InUse { .. }
+        | WorktreeError::Unsupported(_) => ControlError::Git(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_git::ViewError;
+
+    use super::*;
+
+    #[test]
+    fn the_hint_of_a_repository_that_cannot_be_used_is_no_part_of_its_text() {
+        let foreign = || ViewError::Foreign {
+            folder: "/srv/a. hint: b".into(),
+            owner: 1000,
+        };
+        for error in [
+            git_error(foreign()),
+            git_error(WorktreeError::from(foreign())),
+        ] {
             let text = error.to_string();
-            match text.split_once(". hint: ") {
-                Some((what, hint)) => ControlError::Git(what.to_owned()).hint(hint),
-                None => ControlError::Git(text)
-                    .hint("start it in a folder of the task's git repository"),
-            }
+            assert!(
+                text.starts_with("/srv/a. hint: b belongs to user 1000"),
+                "{text}"
+            );
+            let hint = error.next_action().unwrap().for_tools();
+            assert!(hint.starts_with("run this as that user"), "{hint}");
         }
     }
 }

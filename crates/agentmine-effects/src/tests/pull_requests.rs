@@ -1,5 +1,7 @@
 //! The pull request of a result, and what is known of one that an earlier attempt opened.
 
+use std::collections::BTreeSet;
+
 use agentmine_domain::EffectKey;
 use agentmine_store::EffectState;
 use agentmine_trackers::{NewPullRequest, PullRequest, Tracker};
@@ -202,6 +204,7 @@ async fn an_earlier_pull_request_is_found_with_what_it_reports_as_missing() {
         let commit = ReportedCommit {
             commit: "commit-1".into(),
             pushers: Pushers::Us,
+            heard: None,
         };
         assert_eq!(effects.reported_commit().await.unwrap(), Some(commit));
         assert_eq!(
@@ -214,26 +217,27 @@ async fn an_earlier_pull_request_is_found_with_what_it_reports_as_missing() {
 /// The result is on its branch, and the comment reports it: nothing is opened or looked up.
 #[tokio::test]
 async fn a_result_on_the_branch_of_a_pull_request_is_known_without_the_forge() {
-    for (pushers, missing) in [
-        (Pushers::Us, None),
-        (Pushers::Others, Some("the check failed")),
+    let heard = BTreeSet::from(["review-7".to_owned()]);
+    for (pushers, missing, heard) in [
+        (Pushers::Us, None, Some(heard)),
+        (Pushers::Others, Some("the check failed"), None),
     ] {
         let world = World::of(&second_round()).await;
         let effects = world.session(world.claim().await);
         world.tracker.forge().hides_pulls = true;
-        let pushed = effects.pushed_result("commit-1", missing, pushers);
-        pushed.await.unwrap();
+        let result = ReportedCommit {
+            commit: "commit-1".into(),
+            pushers,
+            heard,
+        };
+        effects.pushed_result(&result, missing).await.unwrap();
         let earlier = effects.earlier_pull_request().await.unwrap();
         let expected = EarlierPullRequest {
             pull: opened(),
             missing: missing.map(str::to_owned),
         };
         assert_eq!(earlier, Some(expected));
-        let commit = ReportedCommit {
-            commit: "commit-1".into(),
-            pushers,
-        };
-        assert_eq!(effects.reported_commit().await.unwrap(), Some(commit));
+        assert_eq!(effects.reported_commit().await.unwrap(), Some(result));
         assert_eq!(world.requests(), NONE);
     }
 }

@@ -8,7 +8,7 @@ use chrono::Utc;
 
 use super::forge::{Posted, comment, unavailable};
 use super::world::{NONE, World, done, finish, pull_item, requested_by, second_round};
-use crate::{EffectError, Effects, Pushers};
+use crate::{EffectError, Effects, Pushers, ReportedCommit};
 
 const NOTICE: &str = "\n\n<!-- agentmine:notice -->\n";
 
@@ -128,8 +128,12 @@ async fn an_earlier_task_is_one_line() {
 async fn an_earlier_round_is_one_line_with_its_commit() {
     let world = World::of(&second_round()).await;
     let effects = world.session(world.claim().await);
-    let pushed = effects.pushed_result("abc123", None, Pushers::Us);
-    pushed.await.unwrap();
+    let result = ReportedCommit {
+        commit: "abc123".into(),
+        pushers: Pushers::Us,
+        heard: None,
+    };
+    effects.pushed_result(&result, None).await.unwrap();
     let lease = effects.lease.clone().unwrap();
     world.store.end_lease(&lease, &done(None)).await.unwrap();
     // This one left nothing.

@@ -137,6 +137,7 @@ impl World {
                 repo_id,
                 repo_path,
             }),
+            retries: None,
         };
         let Edited::Done(task) = store.create_task(&new).await.unwrap() else {
             panic!("the task was not made");

@@ -230,6 +230,23 @@ impl BareRepo {
         Ok(is_new.then_some(newest))
     }
 
+    /// The newest commit that both have in their histories, as far as these were fetched: [`Self::merged`] does so, and
+    /// [`Self::fetch`] cuts them off.
+    ///
+    /// # Errors
+    /// [`FactsError::NotFound`] when one of them was not fetched.
+    pub async fn merge_base(&self, one: &str, other: &str) -> Result<Option<String>, FactsError> {
+        let mut git = self.local();
+        git.args(["merge-base", id(one)?, id(other)?]);
+        let output = git_process::run(git, LOCAL_TIMEOUT, MAX_LISTING).await?;
+        let newest = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        match output.status.code() {
+            Some(0) if is_id(&newest) => Ok(Some(newest)),
+            Some(1) => Ok(None),
+            _ => Err(failure(&output)),
+        }
+    }
+
     /// What changed from `base` to `head`, two commits fetched before. Renames are followed.
     ///
     /// # Errors
@@ -417,6 +434,8 @@ impl BareRepo {
         let mut url = std::ffi::OsString::from("remote.upstream.url=");
         url.push(self.url()?);
         git.arg("-c").arg(url);
+        // Upstream would omit the folders of a commit that we claim to have.
+        git.args(["-c", "fetch.negotiationAlgorithm=noop"]);
         git.args(FETCH)
             .args(["--depth=1", "--filter=blob:none", "upstream"]);
         for commit in commits {
@@ -424,6 +443,38 @@ impl BareRepo {
             git.arg(format!("+{commit}:refs/facts/{commit}"));
         }
         self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
+    }
+
+    /// Fetches files by their ids.
+    pub(crate) async fn fetch_files(&self, files: &[&str]) -> Result<(), FactsError> {
+        let mut git = self.networked();
+        // As for folders: upstream would send no file of a commit that is here.
+        git.args(["-c", "fetch.negotiationAlgorithm=noop"]);
+        git.args(FETCH).arg("--").arg(self.url()?);
+        for file in files {
+            let file = id(file)?;
+            git.arg(format!("+{file}:refs/facts/{file}"));
+        }
+        self.ran(git, FETCH_TIMEOUT, MAX_LISTING).await.map(drop)
+    }
+
+    /// The id of what a commit whose folders were fetched has at a path.
+    pub(crate) async fn object_at(
+        &self,
+        commit: &str,
+        path: &str,
+    ) -> Result<Option<String>, FactsError> {
+        let mut git = self.local();
+        git.args(["rev-parse", "--verify", "--quiet"])
+            .arg(format!("{}:{path}", id(commit)?));
+        let output = git_process::run(git, LOCAL_TIMEOUT, MAX_LISTING).await?;
+        let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok(output.status.success().then_some(found))
+    }
+
+    /// An empty repository for the same upstream.
+    pub(crate) fn another(&self, object_format: &str) -> std::io::Result<Self> {
+        Self::beside(Arc::clone(&self.remote), object_format)
     }
 
     /// Whether `old` is `new` or one of its ancestors, as far as history was fetched.

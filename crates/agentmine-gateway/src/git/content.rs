@@ -1,7 +1,7 @@
 //! What may be in the new commits of a push: no secrets, no submodules that run programs, none of the paths that the
 //! operator refuses, and no words that close an issue.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use agentmine_runtime::config::PushPolicy;
 
 use super::fresh::{Content, Fresh, NewFile};
 use super::objects::Objects;
-use super::{message, pattern, secrets};
+use super::{message, paths, pattern, secrets};
 use crate::facts::{BareRepo, FactsError};
 use crate::git_process;
 use crate::printable::printable;
@@ -22,10 +22,12 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 const MAX_SEARCHED: u64 = 32 * 1024 * 1024;
 /// Findings that are listed.
 const MAX_LISTED: usize = 20;
+/// Commits that a push is based on in which a list of submodules is looked for; after a merge there are several.
+const MAX_BASES: usize = 8;
+/// Lists of submodules that are checked; more are refused. Git itself reads one, at the top.
+const MAX_LISTS: usize = 1000;
 /// Findings after which the search ends.
 const MAX_FOUND: usize = 100;
-/// Commits that the push is compared with; after a merge there are several.
-const MAX_COMPARED: usize = 8;
 /// Where a finding in a commit's message is, for the operator's patterns too.
 const MESSAGE: &str = "(commit message)";
 /// Schemes of a submodule's URL for which git starts no program that the URL names.
@@ -75,8 +77,8 @@ pub(super) async fn check(
         }
         let mut objects = Objects::of(repo).map_err(unchecked)?;
         let content = fresh.content(&mut objects).await?;
-        submodules(repo, &content).await?;
-        paths(repo, &fresh, &content, new, policy).await?;
+        submodules(repo, &mut objects, &fresh, &content).await?;
+        paths::check(repo, &fresh, new, policy).await?;
         if let Some(reason) = message::found(&content.messages) {
             return Err(reason.into());
         }
@@ -186,13 +188,36 @@ async fn search(
     Ok(())
 }
 
-/// Refuses submodules whose URL names a program to run, such as `ext::sh -c …`.
-async fn submodules(repo: &BareRepo, content: &Content) -> Result<(), Held> {
-    let is_list = |file: &&NewFile| {
-        let name = file.path.rsplit('/').next().unwrap_or_default();
-        name.eq_ignore_ascii_case(".gitmodules")
-    };
-    for file in content.files.iter().filter(is_list) {
+/// Refuses submodules whose URL names a program to run, such as `ext::sh -c …`. A list whose content upstream has may be
+/// new all the same: it was another file there. To see that costs a fetch in each push to a repository with such a list.
+async fn submodules(
+    repo: &BareRepo,
+    objects: &mut Objects,
+    fresh: &Fresh,
+    content: &Content,
+) -> Result<(), Held> {
+    if content.submodules.len() > MAX_LISTS {
+        return Err(format!("the push has more than {MAX_LISTS} lists of submodules").into());
+    }
+    let mut absent = Vec::new();
+    for file in &content.submodules {
+        if objects
+            .read(&file.id, 0)
+            .await
+            .map_err(unchecked)?
+            .is_none()
+        {
+            absent.push(file.id.as_str());
+        }
+    }
+    if !absent.is_empty() {
+        match repo.fetch_files(&absent).await {
+            // Upstream does not have one of them and will refuse the push, or it does not serve single files.
+            Ok(()) | Err(FactsError::NotFound(_) | FactsError::Git(_)) => {}
+            Err(error) => return Err(unread(&error)),
+        }
+    }
+    for file in &content.submodules {
         let mut git = repo.git();
         git.args([
             "config",
@@ -209,6 +234,9 @@ async fn submodules(repo: &BareRepo, content: &Content) -> Result<(), Held> {
         for entry in text.split('\0') {
             let (key, value) = entry.split_once('\n').unwrap_or((entry, ""));
             if key.ends_with(".url") && !is_plain_url(value) {
+                if absent.contains(&file.id.as_str()) && is_upstreams(repo, fresh, file).await? {
+                    break;
+                }
                 let (path, url) = (printable(&file.path), printable(value));
                 return Err(format!(
                     "{path} names a submodule whose URL is not one of an ordinary transport: {url}"
@@ -218,6 +246,28 @@ async fn submodules(repo: &BareRepo, content: &Content) -> Result<(), Held> {
         }
     }
     Ok(())
+}
+
+fn unread(error: &FactsError) -> Held {
+    format!("the submodules of the push could not be read from upstream: {error}").into()
+}
+
+/// Whether a commit that the push is based on has the same file at the same path.
+async fn is_upstreams(repo: &BareRepo, fresh: &Fresh, file: &NewFile) -> Result<bool, Held> {
+    let bases = fresh.boundary.iter().take(MAX_BASES);
+    let bases: Vec<&str> = bases.map(String::as_str).collect();
+    if bases.is_empty() {
+        return Ok(false);
+    }
+    let fetched = repo.fetch_trees(&bases).await;
+    fetched.map_err(|error| unread(&error))?;
+    for base in bases {
+        let there = repo.object_at(base, &file.path).await;
+        if there.map_err(|error| unread(&error))?.as_ref() == Some(&file.id) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn is_plain_url(url: &str) -> bool {
@@ -239,65 +289,6 @@ fn is_plain_url(url: &str) -> bool {
         }
         _ => true,
     }
-}
-
-/// Refuses changes to the paths that the operator protects. A path counts if it differs from every commit that
-/// the push is based on.
-async fn paths(
-    repo: &BareRepo,
-    fresh: &Fresh,
-    content: &Content,
-    new: &str,
-    policy: &PushPolicy,
-) -> Result<(), Held> {
-    if policy.refuse_paths.is_empty() {
-        return Ok(());
-    }
-    let changed = match fresh.boundary.as_slice() {
-        [] => content.files.iter().map(|file| file.path.clone()).collect(),
-        before => {
-            let before: Vec<&str> = before
-                .iter()
-                .take(MAX_COMPARED)
-                .map(String::as_str)
-                .collect();
-            let changed = changed(repo, &before, new).await;
-            changed.map_err(|error| format!("the changed paths could not be listed: {error}"))?
-        }
-    };
-    for path in changed {
-        let refuses = |it: &&String| pattern::matches(it, &path);
-        if let Some(found) = policy.refuse_paths.iter().find(refuses) {
-            let (path, found) = (printable(&path), printable(found));
-            return Err(format!(
-                "{path} may not be changed here: the operator refuses pushes that change {found}"
-            )
-            .into());
-        }
-    }
-    Ok(())
-}
-
-/// The paths that differ between `new` and each of `before`.
-async fn changed(
-    repo: &BareRepo,
-    before: &[&str],
-    new: &str,
-) -> Result<BTreeSet<String>, FactsError> {
-    repo.fetch_trees(before).await?;
-    let mut all: Option<BTreeSet<String>> = None;
-    for base in before {
-        let listed = repo.changed(base, new, &[]).await?;
-        if listed.cut {
-            return Err(FactsError::TooLarge("there are too many of them".into()));
-        }
-        let paths: BTreeSet<String> = listed.files.into_iter().map(|file| file.path).collect();
-        all = Some(match all {
-            Some(known) => known.intersection(&paths).cloned().collect(),
-            None => paths,
-        });
-    }
-    Ok(all.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -18,8 +18,14 @@ use crate::wire::object_id::is_id;
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Folders and commits that are read of one push.
 const MAX_READ: usize = 200_000;
-/// Files in one commit, those counted several times that are in folders with the same content.
+/// Files and folders in one commit, those counted several times that are in folders with the same content.
 const MAX_PATHS: u64 = 3_000_000;
+/// Length of a path, in bytes. No checkout on Linux can have a longer one.
+const MAX_PATH: usize = 4096;
+/// What is held of the files and folders of one push, in bytes.
+const MAX_HELD: usize = 256 * 1024 * 1024;
+/// What each of them takes in addition to its path and ids, in bytes.
+const HELD_BESIDE: usize = 128;
 /// Nesting of folders.
 const MAX_DEPTH: u64 = 1000;
 /// Size of the list of upstream's commits, in bytes.
@@ -31,6 +37,8 @@ const UNKNOWN: &str =
 const MAX_MESSAGES: usize = 64 * 1024 * 1024;
 /// Size of one folder or commit, in bytes.
 const MAX_OBJECT: u64 = 32 * 1024 * 1024;
+/// The file of git that lists submodules.
+const SUBMODULES: &str = ".gitmodules";
 
 /// The commits that a push adds.
 #[derive(Debug, Default)]
@@ -60,6 +68,8 @@ pub(super) struct Message {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) files: Vec<NewFile>,
+    /// The lists of submodules in new folders, also those whose content upstream has, under this or another name.
+    pub(super) submodules: Vec<NewFile>,
     pub(super) messages: Vec<Message>,
     /// Size of the messages, in bytes.
     held: usize,
@@ -138,8 +148,12 @@ impl Fresh {
         let mut reader = Reader {
             objects,
             seen: HashSet::new(),
+            lists: HashSet::new(),
             trees: HashMap::new(),
+            sizes: HashMap::new(),
             read: 0,
+            room: Room(MAX_HELD),
+            here: Room(MAX_HELD),
         };
         for commit in &self.boundary {
             reader.commit(commit, &mut Content::default()).await?;
@@ -183,18 +197,48 @@ async fn upstreams(
     Ok(known.map(str::to_owned).collect())
 }
 
-/// What is known of a folder.
+/// How large a folder is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Size {
+    /// Files and folders in it, at any depth.
+    paths: u64,
+    depth: u64,
+}
+
+/// A folder that was read.
+#[derive(Default)]
 struct Tree {
     files: u64,
-    folders: Vec<String>,
+    /// How often it has each folder, under different names.
+    folders: HashMap<String, u64>,
 }
 
 struct Reader<'a> {
     objects: &'a mut Objects,
     /// Folders and files that were seen, under whatever path.
     seen: HashSet<String>,
+    /// Files that were seen as a list of submodules: they may have been seen under another name before.
+    lists: HashSet<String>,
+    /// Folders of the commit that is read, until they are measured.
     trees: HashMap<String, Tree>,
+    /// Of each folder that was measured. Those that the push does not bring count as empty.
+    sizes: HashMap<String, Size>,
     read: usize,
+    room: Room,
+    /// What may be held of the folders of one commit.
+    here: Room,
+}
+
+/// What may still be held of the files and folders of a push, in bytes: few bytes of a push can name very many.
+struct Room(usize);
+
+impl Room {
+    fn take(&mut self, id: &str, path: &str) -> Result<(), String> {
+        let left = self.0.checked_sub(HELD_BESIDE + 3 * id.len() + path.len());
+        self.0 = left
+            .ok_or("the push has more files and folders than can be checked; push it in parts")?;
+        Ok(())
+    }
 }
 
 impl Reader<'_> {
@@ -233,42 +277,15 @@ impl Reader<'_> {
         let Some(root) = root.filter(|id| is_id(id)) else {
             return Ok(());
         };
-        let mut next = vec![(root.to_owned(), String::new())];
+        let mut next = Vec::new();
+        if self.seen.insert(root.to_owned()) {
+            next.push((root.to_owned(), String::new()));
+        }
         while let Some((tree, path)) = next.pop() {
-            if !self.seen.insert(tree.clone()) {
-                continue;
-            }
             let Some(bytes) = self.object(&tree, "tree").await? else {
                 continue;
             };
-            let mut known = Tree {
-                files: 0,
-                folders: Vec::new(),
-            };
-            for (mode, name, entry) in entries(&bytes, tree.len() / 2) {
-                let path = match path.as_str() {
-                    "" => name,
-                    folder => format!("{folder}/{name}"),
-                };
-                match mode {
-                    Mode::Folder => {
-                        known.folders.push(entry.clone());
-                        next.push((entry, path));
-                    }
-                    Mode::File => {
-                        known.files += 1;
-                        if self.seen.insert(entry.clone()) {
-                            let commit = id.to_owned();
-                            content.files.push(NewFile {
-                                id: entry,
-                                path,
-                                commit,
-                            });
-                        }
-                    }
-                    Mode::Submodule => known.files += 1,
-                }
-            }
+            let known = self.tree(&bytes, (&tree, &path), (id, &mut *content), &mut next)?;
             self.trees.insert(tree, known);
         }
         self.measure(root)?;
@@ -278,40 +295,109 @@ impl Reader<'_> {
         })
     }
 
-    /// Refuses a folder that few objects make very large or deep.
-    fn measure(&self, root: &str) -> Result<(), String> {
-        let mut sizes: HashMap<&str, (u64, u64)> = HashMap::new();
+    /// Reads the folder `tree` at `folder`. Adds the files that were not seen before to the content of the commit, and such
+    /// folders to those that are read next.
+    fn tree(
+        &mut self,
+        bytes: &[u8],
+        (tree, folder): (&str, &str),
+        (commit, content): (&str, &mut Content),
+        next: &mut Vec<(String, String)>,
+    ) -> Result<Tree, String> {
+        let mut known = Tree::default();
+        for entry in entries(bytes, tree.len() / 2) {
+            let Entry { mode, name, id } = entry?;
+            let path = match folder {
+                "" => name.clone(),
+                folder => format!("{folder}/{name}"),
+            };
+            if path.len() > MAX_PATH {
+                return Err(format!(
+                    "a path of the push is longer than {MAX_PATH} bytes"
+                ));
+            }
+            let file = |id: &str, path: &str| NewFile {
+                id: id.to_owned(),
+                path: path.to_owned(),
+                commit: commit.to_owned(),
+            };
+            match mode {
+                Mode::Folder => {
+                    if !known.folders.contains_key(&id) {
+                        self.here.take(&id, &path)?;
+                    }
+                    *known.folders.entry(id.clone()).or_default() += 1;
+                    if self.seen.insert(id.clone()) {
+                        self.room.take(&id, &path)?;
+                        next.push((id, path));
+                    }
+                }
+                Mode::File => {
+                    known.files += 1;
+                    if name.eq_ignore_ascii_case(SUBMODULES) && self.lists.insert(id.clone()) {
+                        self.room.take(&id, &path)?;
+                        content.submodules.push(file(&id, &path));
+                    }
+                    if self.seen.insert(id.clone()) {
+                        self.room.take(&id, &path)?;
+                        content.files.push(file(&id, &path));
+                    }
+                }
+                Mode::Submodule => known.files += 1,
+            }
+        }
+        Ok(known)
+    }
+
+    /// Refuses a folder that few objects make very large or deep. Each folder is measured once.
+    fn measure(&mut self, root: &str) -> Result<(), String> {
+        let Self {
+            trees, sizes, here, ..
+        } = self;
         let mut next = vec![root];
         while let Some(&id) = next.last() {
-            let Some(tree) = self.trees.get(id) else {
+            if sizes.contains_key(id) {
+                next.pop();
+                continue;
+            }
+            let Some(tree) = trees.get(id) else {
                 // Upstream has it.
-                sizes.insert(id, (0, 0));
+                sizes.insert(id.to_owned(), Size::default());
                 next.pop();
                 continue;
             };
             let before = next.len();
-            let unknown = tree.folders.iter().map(String::as_str);
-            next.extend(unknown.filter(|id| !sizes.contains_key(id)));
+            let below = tree.folders.keys().map(String::as_str);
+            next.extend(below.filter(|id| !sizes.contains_key(*id)));
             if next.len() > before {
                 continue;
             }
-            let below = tree.folders.iter().filter_map(|id| sizes.get(id.as_str()));
-            let (paths, depth) = below.fold((tree.files, 0), |(paths, depth), below| {
-                (paths.saturating_add(below.0), below.1.max(depth))
-            });
-            if paths > MAX_PATHS {
+            let mut size = Size {
+                paths: tree.files,
+                depth: 0,
+            };
+            for (id, times) in &tree.folders {
+                let below = sizes.get(id).copied().unwrap_or_default();
+                let paths = below.paths.saturating_add(1).saturating_mul(*times);
+                size.paths = size.paths.saturating_add(paths);
+                size.depth = size.depth.max(below.depth);
+            }
+            size.depth += 1;
+            if size.paths > MAX_PATHS {
                 return Err(format!(
-                    "a commit of the push has more than {MAX_PATHS} files"
+                    "a commit of the push has more than {MAX_PATHS} files and folders"
                 ));
             }
-            if depth + 1 > MAX_DEPTH {
+            if size.depth > MAX_DEPTH {
                 return Err(format!(
                     "folders of the push are nested more than {MAX_DEPTH} deep"
                 ));
             }
-            sizes.insert(id, (paths, depth + 1));
+            sizes.insert(id.to_owned(), size);
             next.pop();
         }
+        trees.clear();
+        *here = Room(MAX_HELD);
         Ok(())
     }
 }
@@ -328,27 +414,61 @@ enum Mode {
     Submodule,
 }
 
-/// The entries of a folder. What is malformed ends the list; git's own checks refuse it before.
-fn entries(mut bytes: &[u8], id_length: usize) -> Vec<(Mode, String, String)> {
-    let mut found = Vec::new();
-    while let Some(end) = bytes.iter().position(|byte| *byte == 0) {
-        let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-        let Some(id) = bytes.get(end + 1..end + 1 + id_length) else {
-            break;
-        };
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let Some((mode, name)) = head.split_once(' ') else {
-            break;
-        };
-        let mode = match mode {
-            "40000" | "040000" => Mode::Folder,
-            "160000" => Mode::Submodule,
-            _ => Mode::File,
-        };
-        found.push((mode, name.to_owned(), id));
-        bytes = &bytes[end + 1 + id_length..];
+impl Mode {
+    /// As git reads it, which ignores zeros at the start and unusual permissions. `None` for a number with more than 16
+    /// bits, of which versions of git keep different parts.
+    fn of(digits: &[u8]) -> Option<Self> {
+        let digits = std::str::from_utf8(digits).ok()?;
+        if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+            return None;
+        }
+        let mode = u16::from_str_radix(digits, 8).ok()?;
+        Some(match mode & 0o170_000 {
+            0o040_000 => Self::Folder,
+            0o100_000 | 0o120_000 => Self::File,
+            // Git takes everything else for one.
+            _ => Self::Submodule,
+        })
     }
-    found
+}
+
+/// An entry of a folder.
+struct Entry {
+    mode: Mode,
+    name: String,
+    id: String,
+}
+
+/// The entries of a folder. One that cannot be read ends them with an error: what it hides would not be checked.
+fn entries(bytes: &[u8], id_length: usize) -> impl Iterator<Item = Result<Entry, String>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let Some((entry, after)) = first_entry(rest, id_length) else {
+            rest = &[];
+            return Some(Err(
+                "a folder of the push has an entry that cannot be read".to_owned()
+            ));
+        };
+        rest = after;
+        Some(Ok(entry))
+    })
+}
+
+/// The first entry of a folder, and what comes after it.
+fn first_entry(bytes: &[u8], id_length: usize) -> Option<(Entry, &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    let (head, after) = bytes.split_at(end);
+    let (id, rest) = after.get(1..)?.split_at_checked(id_length)?;
+    let space = head.iter().position(|byte| *byte == b' ')?;
+    let entry = Entry {
+        mode: Mode::of(&head[..space])?,
+        name: String::from_utf8_lossy(&head[space + 1..]).into_owned(),
+        id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    Some((entry, rest))
 }
 
 #[cfg(test)]
@@ -398,10 +518,58 @@ mod tests {
         assert_eq!(content.messages.len(), 2);
     }
 
+    #[test]
+    fn what_is_held_of_a_push_is_limited() {
+        let (id, path) = ("0".repeat(40), "x".repeat(100));
+        let mut room = Room(2 * (HELD_BESIDE + 3 * id.len() + path.len()));
+        assert_eq!(room.take(&id, &path), Ok(()));
+        assert_eq!(room.take(&id, &path), Ok(()));
+        assert!(room.take(&id, "").unwrap_err().contains("in parts"));
+    }
+
+    #[test]
+    fn a_mode_is_read_as_git_reads_it() {
+        for (digits, expected) in [
+            ("40000", Some(Mode::Folder)),
+            ("040000", Some(Mode::Folder)),
+            ("00040000", Some(Mode::Folder)),
+            ("40755", Some(Mode::Folder)),
+            ("100644", Some(Mode::File)),
+            ("100664", Some(Mode::File)),
+            ("120000", Some(Mode::File)),
+            ("160000", Some(Mode::Submodule)),
+            ("140000", Some(Mode::Submodule)),
+            // Versions of git that keep 16 or 32 bits of it see a folder.
+            ("240000", None),
+            ("40000040000", None),
+            ("+40000", None),
+            ("4x", None),
+            ("", None),
+        ] {
+            assert_eq!(Mode::of(digits.as_bytes()), expected, "{digits}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_an_error() {
+        let good = [b"100644 a\0".as_slice(), &[7_u8; 20]].concat();
+        let bad = [b"240000 b\0".as_slice(), &[7_u8; 20]].concat();
+        let read = |bytes: &[u8]| entries(bytes, 20).map(|it| it.is_ok()).collect::<Vec<_>>();
+        assert_eq!(read(&good), [true]);
+        assert_eq!(
+            read(&[good.as_slice(), &bad, &good].concat()),
+            [true, false]
+        );
+        assert_eq!(
+            read(&[good.as_slice(), &good[..12]].concat()),
+            [true, false]
+        );
+    }
+
     proptest! {
         #[test]
         fn any_bytes_end_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(entries(&bytes, 20).len() <= bytes.len());
+            prop_assert!(entries(&bytes, 20).count() <= bytes.len());
         }
     }
 }

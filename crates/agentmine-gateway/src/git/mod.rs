@@ -27,6 +27,7 @@ mod fresh;
 mod fsck;
 mod message;
 mod objects;
+mod paths;
 mod pattern;
 mod push_gate;
 mod quarantine;
@@ -35,6 +36,7 @@ mod secrets;
 mod spool;
 
 pub use message::not_obeyed;
+pub use push_gate::branch_in_the_way;
 pub use secrets::without_secrets;
 
 #[cfg(test)]

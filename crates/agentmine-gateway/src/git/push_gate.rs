@@ -323,11 +323,7 @@ impl PushGate {
             && let Some(other) = refs.in_the_way_of(&self.refname)
         {
             // Upstream only says that it could not update the ref.
-            let branch = &self.branch;
-            return Err(format!(
-                "the branch `{other}` is in the way of `{branch}`, since git has no branch below another one. hint: rename or delete `{other}`"
-            )
-            .into());
+            return Err(branch_in_the_way(&self.branch, other).into());
         }
         Ok(refs)
     }
@@ -419,4 +415,12 @@ fn rejected(reason: &str, checked: &Checked, pinned: &mut Pinned) -> Refusal {
 
 fn no_longer(reason: &str) -> Refusal {
     Refusal::from(format!("this session may no longer push: {reason}"))
+}
+
+/// Why the branch `branch` cannot be pushed, and what to do: git has no branch below another one.
+#[must_use]
+pub fn branch_in_the_way(branch: &str, other: &str) -> String {
+    format!(
+        "the branch `{other}` is in the way of `{branch}`, since git has no branch below another one. hint: rename or delete `{other}`"
+    )
 }

@@ -389,6 +389,38 @@ async fn a_large_file_is_skipped_and_named_each_time() {
     assert!(fits.left_out.is_empty() && fits.bundle.is_some());
 }
 
+#[tokio::test]
+async fn a_repository_in_the_project_is_skipped_and_named_each_time() {
+    let mut bench = Bench::new();
+    bench.shell(
+        "git init -q app && echo 1 > app/a && git init -q lib/with && cd lib/with && echo 1 > a && git add a \
+         && git -c user.name=a -c user.email=b commit -qm x && cd ../.. && echo small > small",
+    );
+    for _ in 0..2 {
+        let taken = bench.snapshot().await;
+        assert_eq!(taken.left_out, ["app/", "lib/with/"]);
+        let files = bench.shell(&format!("git ls-tree -r --name-only {}", taken.commit));
+        assert!(
+            files.contains("small") && !files.contains("with"),
+            "{files}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_skipped_and_named() {
+    let mut bench = Bench::new();
+    bench.shell("echo 1 > closed && chmod 0 closed && echo 1 > open");
+    let closed: &[&str] = match std::fs::read(bench.path("closed")) {
+        // A superuser can.
+        Ok(_) => &[],
+        Err(_) => &["closed"],
+    };
+    let taken = bench.snapshot().await;
+    assert_eq!(taken.left_out, closed);
+    assert!(taken.bundle.is_some());
+}
+
 /// A pseudo-random number below `n`.
 fn below(state: &mut u64, n: u64) -> u64 {
     *state ^= *state << 13;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::time::{Instant, timeout_at};
 
-use super::retry::{Failure, NO_FIRST_BYTE};
+use super::retry::{Failure, NO_FIRST_BYTE, Trouble};
 use crate::error::LlmError;
 
 /// Bytes of one response at most. A reply of 200 000 tokens, each in its own event, fits.
@@ -55,7 +55,7 @@ impl Body {
                     format!("the reply broke off: {}", chain(&error.without_url())),
                 ));
             }
-            Err(_) if self.seen == 0 => return Err(no_first_byte()),
+            Err(_) if self.seen == 0 => return Err(no_first_byte(Trouble::Reply)),
             Err(_) => {
                 return Err(Failure::retry(
                     "idle_timeout",
@@ -106,11 +106,13 @@ impl Body {
 }
 
 /// The response did not begin in time.
-pub(crate) fn no_first_byte() -> Failure {
-    Failure::retry(
-        NO_FIRST_BYTE,
-        "no part of a reply within model.first_byte_timeout_seconds",
-    )
+pub(crate) fn no_first_byte(trouble: Trouble) -> Failure {
+    Failure::Retry {
+        trouble,
+        reason: NO_FIRST_BYTE,
+        detail: "no part of a reply within model.first_byte_timeout_seconds".into(),
+        after: None,
+    }
 }
 
 /// An error with its causes, which reqwest omits from its own text.

@@ -5,7 +5,8 @@
 //!
 //! Accepted: when a stream breaks off and is tried again, a watcher sees the beginning of the reply
 //! twice. The reply itself holds only the try that succeeded. The provider may count tokens of tries that
-//! broke off, which no response reports: the usage has an estimate of what they sent.
+//! broke off, which no response reports: the usage has an estimate of what they sent. It also has one
+//! for each reply of a server that never counts tokens.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
@@ -34,10 +35,10 @@ use super::retry_after::retry_after;
 use super::sse::Parser;
 use super::usage::{Prices, Tokens};
 use crate::error::{Credentials, LlmError};
-use crate::message::ModelReply;
+use crate::message::{Extra, ModelReply, ToolCall};
 use crate::model::{Delta, Probe};
 
-/// Bytes of a request for each of its tokens, roughly.
+/// Bytes of a request or a reply for each of its tokens, roughly.
 const BYTES_OF_TOKEN: u64 = 4;
 
 /// Why an event is not part of a reply.
@@ -59,9 +60,9 @@ pub(crate) trait Assembly: Default + Send {
     fn is_empty(&self) -> bool;
     /// What the server ended the reply with, if that was a failure of its own.
     fn failure(&self) -> Option<&str>;
-    /// The reply. `turn`, its position in the conversation, becomes part of generated ids, which makes
-    /// them unique in the conversation and the same each time.
-    fn finish(self, turn: usize) -> (ModelReply, Tokens);
+    /// The reply, and its tokens if the server counted them. `turn`, its position in the conversation, becomes part of
+    /// generated ids, which makes them unique in the conversation and the same each time.
+    fn finish(self, turn: usize) -> (ModelReply, Option<Tokens>);
 }
 
 /// A kind of response.
@@ -104,6 +105,8 @@ pub(crate) struct ApiClient {
     bearer: Option<Secret>,
     /// Whether this process got a reply from it.
     has_replied: AtomicBool,
+    /// Whether one of its replies had a count of tokens.
+    has_counted: AtomicBool,
     pub(crate) retries: RetryPolicy,
     pub(crate) first_byte: Duration,
     pub(crate) idle: Duration,
@@ -139,6 +142,7 @@ impl ApiClient {
             },
             bearer: None,
             has_replied: AtomicBool::new(false),
+            has_counted: AtomicBool::new(false),
             retries: RetryPolicy {
                 max_tries: config.max_tries,
                 away: Duration::from_secs(config.retry_seconds),
@@ -226,10 +230,38 @@ impl ApiClient {
             error.at(&self.url)
         })?;
         self.has_replied.store(true, Ordering::Relaxed);
-        let (reply, tokens) = assembly.finish(turn);
-        count(tokens);
-        spent += self.prices.usage(tokens);
+        let (reply, counted) = assembly.finish(turn);
+        spent += self.prices.usage(self.tokens(counted, body.len(), &reply));
         Ok((reply, spent))
+    }
+
+    /// Whether the server has counted the tokens of a reply.
+    pub(crate) fn counts_tokens(&self) -> bool {
+        self.has_counted.load(Ordering::Relaxed)
+    }
+
+    /// A server that is no longer asked for the usage may count no longer.
+    pub(crate) fn forget_counts(&self) {
+        self.has_counted.store(false, Ordering::Relaxed);
+    }
+
+    /// The tokens of a reply to a request of `sent` bytes. Those of a server that never counts any are estimated, since no limit
+    /// would hold otherwise. Where only this reply has no count, it is 0: an estimate among counts would seem to be
+    /// a conversation of which the server drops a part.
+    fn tokens(&self, counted: Option<Tokens>, sent: usize, reply: &ModelReply) -> Tokens {
+        if let Some(tokens) = counted {
+            self.has_counted.store(true, Ordering::Relaxed);
+            count(tokens);
+            return tokens;
+        }
+        match self.has_counted.load(Ordering::Relaxed) {
+            true => Tokens::default(),
+            false => Tokens {
+                input: sent as u64 / BYTES_OF_TOKEN,
+                cached: 0,
+                output: size(reply) as u64 / BYTES_OF_TOKEN,
+            },
+        }
     }
 
     /// Asks for the list of models, once. `None`: the server has none.
@@ -309,7 +341,7 @@ impl ApiClient {
         let request = self.authorized(self.http.post(self.url.clone()).body(body));
         let response = timeout_at(first_byte, request.send())
             .await
-            .map_err(|_| no_first_byte())?
+            .map_err(|_| no_first_byte(self.silence()))?
             .map_err(|error| self.unreached(&error.without_url()))?;
         watcher.notices.reach(Stage::Answered);
         let status = response.status();
@@ -344,6 +376,15 @@ impl ApiClient {
         match assembly.failure() {
             Some(word) => Err(broken(&format!("the server ended the reply with {word:?}"))),
             None => Ok(assembly),
+        }
+    }
+
+    /// What it means that no response began in time: a server that is asked for a whole reply is silent while it works on it,
+    /// one that is asked for a stream begins it at once.
+    fn silence(&self) -> Trouble {
+        match self.asked {
+            Kind::Stream => Trouble::Silent,
+            Kind::Whole | Kind::Page => Trouble::Reply,
         }
     }
 
@@ -428,14 +469,19 @@ impl ApiClient {
                 Ok(None) => break,
                 // Only the usage could be missing.
                 Err(_) if assembly.has_finished() => return Ok(assembly),
-                Err(failure) => return Err(failure),
+                Err(failure) => return Err(during(&assembly, failure)),
             };
             if assembly.is_empty() && page::described(&String::from_utf8_lossy(&bytes)).is_some() {
                 return Err(self.not_an_api(&String::from_utf8_lossy(&bytes)));
             }
-            let events = parser
-                .push(&bytes)
-                .map_err(|error| Failure::Final(LlmError::Protocol(error.to_string())))?;
+            let events = match parser.push(&bytes) {
+                Ok(events) => events,
+                Err(_) if assembly.has_finished() => return Ok(assembly),
+                Err(error) => {
+                    let failure = Failure::Final(LlmError::Protocol(error.to_string()));
+                    return Err(during(&assembly, failure));
+                }
+            };
             match events.is_empty() {
                 true if assembly.is_empty() => watcher.notices.reach(Stage::Comments),
                 true => {}
@@ -448,11 +494,7 @@ impl ApiClient {
                         body.drain().await;
                         return Ok(assembly);
                     }
-                    event => {
-                        let value = serde_json::from_str(event)
-                            .map_err(|error| self.unreadable(&error, event))?;
-                        self.add(&mut assembly, &value, watcher)?;
-                    }
+                    event => self.add_event(&mut assembly, event, watcher)?,
                 }
             }
             if !assembly.is_empty() {
@@ -461,17 +503,31 @@ impl ApiClient {
         }
         match parser.finish().as_deref().map(str::trim) {
             Some("[DONE]") => return Ok(assembly),
-            Some(event) => {
-                if let Ok(value) = serde_json::from_str(event) {
-                    self.add(&mut assembly, &value, watcher)?;
-                }
+            Some(event) if serde_json::from_str::<Value>(event).is_ok() => {
+                self.add_event(&mut assembly, event, watcher)?;
             }
-            None => {}
+            Some(_) | None => {}
         }
         match assembly.has_finished() {
             true => Ok(assembly),
             false if assembly.is_empty() => Err(broken("the stream ended before the reply began")),
             false => Err(broken("the stream ended in the middle of the reply")),
+        }
+    }
+
+    /// Adds an event of a stream. What cannot be read no longer matters once the reply is complete.
+    fn add_event<A: Assembly>(
+        &self,
+        assembly: &mut A,
+        event: &str,
+        watcher: Watcher<'_>,
+    ) -> Result<(), Failure> {
+        let added = serde_json::from_str(event)
+            .map_err(|error| self.unreadable(&error, event))
+            .and_then(|value: Value| self.add(assembly, &value, watcher));
+        match added {
+            Err(Failure::Final(LlmError::Protocol(_))) if assembly.has_finished() => Ok(()),
+            added => added.map_err(|failure| during(assembly, failure)),
         }
     }
 
@@ -504,6 +560,39 @@ impl ApiClient {
         let text = self.redactor.redact(text);
         Failure::Final(LlmError::Protocol(format!("{error}; the response: {text}")))
     }
+}
+
+/// What cannot be read in the middle of a reply is a reply that broke off: it is tried again a few times, and each try may
+/// have been paid for.
+fn during<A: Assembly>(assembly: &A, failure: Failure) -> Failure {
+    match failure {
+        Failure::Final(LlmError::Protocol(detail)) if !assembly.is_empty() => broken(&detail),
+        failure => failure,
+    }
+}
+
+/// Bytes of what a model wrote.
+fn size(reply: &ModelReply) -> usize {
+    let ModelReply {
+        text,
+        calls,
+        stop: _,
+        extra,
+    } = reply;
+    let of_extra = |extra: &Extra| {
+        let values = extra.values();
+        values.map(|value| value.to_string().len()).sum::<usize>()
+    };
+    let of_calls = calls.iter().map(|call| {
+        let ToolCall {
+            id: _,
+            name,
+            arguments,
+            extra,
+        } = call;
+        name.len() + arguments.len() + of_extra(extra)
+    });
+    text.len() + of_extra(extra) + of_calls.sum::<usize>()
 }
 
 /// The stream is alive, but brings no part of a reply.

@@ -28,6 +28,31 @@ const NO_MODEL: [&str; 9] = [
     "no such model",
 ];
 
+/// How servers say, with the status of a malformed request, a refused key or a rate limit, that the account has no money
+/// or no quota left: Anthropic (twice), LiteLLM's proxy (twice), Moonshot and Zhipu. Compared in lower case.
+const NO_CREDIT: [&str; 5] = [
+    "credit balance is too low",
+    "reached your specified api usage limits",
+    "budget has been exceeded",
+    "exceededbudget:",
+    "insufficient balance",
+];
+/// The codes and types for it: OpenAI (twice), LiteLLM's proxy, Moonshot, DashScope.
+const NO_CREDIT_KINDS: [&str; 5] = [
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "budget_exceeded",
+    "exceeded_current_quota",
+    "arrearage",
+];
+/// How servers say with 400 that they do not accept the key: Google (three times), xAI. Compared in lower case.
+const NO_KEY: [&str; 4] = [
+    "api key not valid",
+    "pass a valid api key",
+    "api key expired",
+    "incorrect api key provided",
+];
+
 /// What an error status means.
 pub(crate) fn of_status(
     status: u16,
@@ -119,20 +144,37 @@ fn classify(
         let text = redactor.redact(message(error).unwrap_or(body));
         return Failure::Final(LlmError::ContextTooLong(overflow::read(error, text)));
     }
-    match status {
-        401 | 403 => Failure::Final(LlmError::Unauthorized {
+    let said = message(error).unwrap_or(body);
+    // A validation error repeats what was sent, which may contain any words.
+    let repeats = ["'input':", "\"input\":", "input_value="];
+    let account = match repeats.iter().any(|it| said.contains(it)) {
+        true => "",
+        false => said,
+    };
+    let is_out_of_quota = match status {
+        402 => true,
+        400 | 403 | 429 => words.is_out_of_quota() || says_one_of(account, &NO_CREDIT),
+        _ => false,
+    };
+    if is_out_of_quota {
+        return Failure::Final(LlmError::OutOfQuota {
+            status,
+            body: shown,
+        });
+    }
+    let is_unauthorized = match status {
+        401 | 403 => true,
+        400 => says_one_of(account, &NO_KEY),
+        _ => false,
+    };
+    if is_unauthorized {
+        return Failure::Final(LlmError::Unauthorized {
             status,
             body: shown,
             credentials: Credentials::Sent,
-        }),
-        402 => Failure::Final(LlmError::OutOfQuota {
-            status,
-            body: shown,
-        }),
-        429 if words.is_out_of_quota() => Failure::Final(LlmError::OutOfQuota {
-            status,
-            body: shown,
-        }),
+        });
+    }
+    match status {
         408 | 409 | 425 | 429 | 500..=599 => Failure::Retry {
             trouble: match status {
                 429 => Trouble::Limited,
@@ -146,7 +188,7 @@ fn classify(
             status,
             body: shown,
         }),
-        400 | 422 if words.names_no_model() || says_no_model(message(error).unwrap_or(body)) => {
+        400 | 422 if words.names_no_model() || says_no_model(said) => {
             Failure::Final(LlmError::NotFound {
                 status,
                 body: shown,
@@ -165,6 +207,11 @@ fn message(error: &Value) -> Option<&str> {
         .as_str()
         .or_else(|| error["message"].as_str())
         .or_else(|| error["detail"].as_str())
+}
+
+fn says_one_of(text: &str, wordings: &[&str]) -> bool {
+    let text = text.to_lowercase();
+    wordings.iter().any(|known| text.contains(known))
 }
 
 /// Also: "The model `x` does not exist", "model 'x' not found".
@@ -221,12 +268,8 @@ impl ApiError {
             401
         } else if has(&["permission"]) {
             403
-        } else if has(&[
-            "insufficient_quota",
-            "rate_limit",
-            "ratelimit",
-            "resource_exhausted",
-        ]) {
+        } else if self.is_out_of_quota() || has(&["rate_limit", "ratelimit", "resource_exhausted"])
+        {
             429
         } else if has(&["not_found", "notfound"]) {
             404
@@ -248,7 +291,8 @@ impl ApiError {
 
     /// OpenAI sends 429 both for "slower" and for "no money left"; only the first passes with time.
     fn is_out_of_quota(&self) -> bool {
-        self.kind().contains("insufficient_quota") || self.code == "billing_hard_limit_reached"
+        let kind = self.kind();
+        NO_CREDIT_KINDS.iter().any(|known| kind.contains(known))
     }
 }
 
@@ -379,6 +423,86 @@ mod tests {
             (405, "<html><head><title>405 Not Allowed</title>", "no api"),
             (502, "<html><head><title>502 Bad Gateway</title>", "retry"),
             (404, "<!DOCTYPE html><title>Not here</title>", "not found"),
+        ] {
+            let failure = of_status(status, body, None, &redactor);
+            assert_eq!(outcome(&failure), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn an_account_that_is_refused_with_the_status_of_another_failure_is_recognized() {
+        let redactor = Redactor::default();
+        for (status, body, expected) in [
+            (
+                400,
+                r#"{"error":{"code":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.","type":"invalid_request_error"}}"#,
+                "no quota",
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-04-01 at 00:00 UTC."}}"#,
+                "no quota",
+            ),
+            (
+                400,
+                r#"{"error":{"message":"litellm.BadRequestError: OpenAIException - Budget has been exceeded! Current cost: 14.1, Max budget: 10.0","type":null,"param":null,"code":"400"}}"#,
+                "no quota",
+            ),
+            (
+                429,
+                r#"{"error":{"message":"LiteLLM User: u, exceeded budget for model=m","type":"budget_exceeded","param":null,"code":"429"}}"#,
+                "no quota",
+            ),
+            (
+                400,
+                r#"{"error":{"message":"ExceededBudget: End User=u over budget. Spend=2, Budget=1","type":"auth_error","code":400}}"#,
+                "no quota",
+            ),
+            (
+                429,
+                r#"{"error":{"message":"Your account org-1 is suspended due to insufficient balance, please recharge your account","type":"suspended"}}"#,
+                "no quota",
+            ),
+            (
+                403,
+                r#"{"error":{"message":"Your account is not active","type":"exceeded_current_quota_error"}}"#,
+                "no quota",
+            ),
+            (
+                400,
+                r#"{"error":{"code":"Arrearage","message":"Access denied, please make sure your account is in good standing."}}"#,
+                "no quota",
+            ),
+            (
+                400,
+                r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key.","status":"INVALID_ARGUMENT"}}]"#,
+                "unauthorized",
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"API key expired. Please renew the API key.","status":"INVALID_ARGUMENT"}}"#,
+                "unauthorized",
+            ),
+            (
+                400,
+                r#"{"code":"Client specified an invalid argument","error":"Incorrect API key provided: xa***. You can obtain an API key from https://console.x.ai."}"#,
+                "unauthorized",
+            ),
+            (
+                400,
+                r#"{"error":{"code":400,"message":"Please ensure that the number of function response parts is equal","status":"INVALID_ARGUMENT"}}"#,
+                "refused",
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"[{'type': 'string_type', 'loc': ('body',), 'msg': 'x', 'input': 'insufficient balance'}]","code":400}"#,
+                "refused",
+            ),
+            (
+                500,
+                r#"{"error":{"message":"insufficient balance between the shards"}}"#,
+                "retry",
+            ),
         ] {
             let failure = of_status(status, body, None, &redactor);
             assert_eq!(outcome(&failure), expected, "{body}");

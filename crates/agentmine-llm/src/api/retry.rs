@@ -50,8 +50,10 @@ pub(crate) enum Trouble {
     Limited,
     /// No server was reached at an address that has not replied before.
     Absent,
-    /// Its reply broke off or did not come.
+    /// Its reply broke off or did not come, and may have been paid for.
     Reply,
+    /// It did not answer, and nothing shows that it works on a reply.
+    Silent,
 }
 
 impl Trouble {
@@ -59,7 +61,7 @@ impl Trouble {
     fn of_server(self) -> &'static str {
         match self {
             Self::Limited => "limits the rate",
-            Self::Away | Self::Absent | Self::Reply => "is not available",
+            Self::Away | Self::Absent | Self::Reply | Self::Silent => "is not available",
         }
     }
 }
@@ -96,12 +98,10 @@ impl Failure {
         away("page", format!("{detail} instead of a reply"))
     }
 
-    /// Whether the server began to answer, and its reply broke off: it may have been paid for.
+    /// Whether the server took the request, and its reply did not come whole: it may have been paid for.
     pub(crate) fn is_of_broken_reply(&self) -> bool {
         match self {
-            Self::Retry {
-                trouble, reason, ..
-            } => *trouble == Trouble::Reply && *reason != NO_FIRST_BYTE,
+            Self::Retry { trouble, .. } => *trouble == Trouble::Reply,
             Self::Final(_) => false,
         }
     }
@@ -156,7 +156,7 @@ impl RetryPolicy {
     fn continues(&self, trouble: Trouble, tried: u32, elapsed: Duration, delay: Duration) -> bool {
         let has_tries = tried < self.max_tries;
         let time = match trouble {
-            Trouble::Reply => return has_tries,
+            Trouble::Reply | Trouble::Silent => return has_tries,
             Trouble::Away | Trouble::Limited => self.away,
             Trouble::Absent => self.away.min(self.absent.unwrap_or(self.away)),
         };
@@ -199,10 +199,10 @@ impl RetryPolicy {
                     })) => (trouble, reason, detail, after),
                     Err(_) => return Err(gave_up(last)),
                 };
-            broken += u32::from(trouble == Trouble::Reply);
+            broken += u32::from(matches!(trouble, Trouble::Reply | Trouble::Silent));
             let alike = match trouble {
                 Trouble::Away | Trouble::Limited | Trouble::Absent => tried,
-                Trouble::Reply => broken,
+                Trouble::Reply | Trouble::Silent => broken,
             };
             let delay = self.delay(alike, after, rand::random_range(0.0..=1.0));
             let elapsed = begun.elapsed();

@@ -13,7 +13,8 @@ use crate::api::{self, Malformed, Tokens};
 use crate::message::{Extra, ModelReply, Stop, ToolCall};
 use crate::model::Delta;
 
-/// Calls in one reply at most. A model that repeats itself can ask for thousands.
+/// Calls in one reply at most. A model that repeats itself can ask for thousands: what is more is dropped, and the reply
+/// counts as cut off.
 const MAX_CALLS: usize = 256;
 
 /// The words of servers that failed in the middle of a reply: DeepSeek, Zhipu, vLLM, OpenRouter.
@@ -44,12 +45,18 @@ pub(super) struct ChatAssembly {
     extra_size: usize,
     finish: Option<String>,
     tokens: Option<Tokens>,
+    /// Whether there were more than [`MAX_CALLS`].
+    has_dropped_calls: bool,
 }
 
 impl api::Assembly for ChatAssembly {
     fn add(&mut self, value: &Value) -> Result<Vec<Delta>, Malformed> {
-        if value["usage"].is_object() {
-            self.tokens = Some(tokens(&value["usage"]));
+        // Moonshot has it in the choice.
+        let usage = [&value["usage"], &value["choices"][0]["usage"]];
+        let counted = usage.into_iter().find(|usage| usage.is_object());
+        // A usage of zero is not a count: every request has tokens.
+        if let Some(counted) = counted.map(tokens).filter(|it| *it != Tokens::default()) {
+            self.tokens = Some(counted);
         }
         let Some(choices) = value["choices"].as_array() else {
             // A chunk of usage alone has an empty list; some servers omit even that.
@@ -68,7 +75,7 @@ impl api::Assembly for ChatAssembly {
             self.add_text(said, &mut deltas);
             add_of_reply(&mut self.extra, said, &mut self.extra_size);
             for call in said["tool_calls"].as_array().into_iter().flatten() {
-                self.add_call(call, &mut deltas)?;
+                self.add_call(call, &mut deltas);
             }
             if let Some(finish) = choice["finish_reason"].as_str().filter(|f| !f.is_empty()) {
                 self.finish = Some(finish.to_owned());
@@ -95,7 +102,7 @@ impl api::Assembly for ChatAssembly {
         self.finish.as_deref().filter(|it| FAILURES.contains(it))
     }
 
-    fn finish(mut self, turn: usize) -> (ModelReply, Tokens) {
+    fn finish(mut self, turn: usize) -> (ModelReply, Option<Tokens>) {
         if self.slots.iter().all(|slot| slot.index.is_some()) {
             self.slots.sort_by_key(|slot| slot.index);
         }
@@ -126,7 +133,9 @@ impl api::Assembly for ChatAssembly {
             });
         }
         let stop = match self.finish.as_deref() {
-            Some("length" | "max_tokens") => Stop::Length,
+            _ if self.has_dropped_calls => Stop::Length,
+            // Mistral distinguishes the end of the window.
+            Some("length" | "max_tokens" | "model_length") => Stop::Length,
             Some("content_filter") => Stop::Filtered,
             // "stop" beside calls, "tool_calls" without any, and unknown words: the calls decide.
             _ if calls.is_empty() => Stop::EndTurn,
@@ -138,7 +147,7 @@ impl api::Assembly for ChatAssembly {
             stop,
             extra: self.extra,
         };
-        (reply, self.tokens.unwrap_or_default())
+        (reply, self.tokens)
     }
 }
 
@@ -161,15 +170,15 @@ impl ChatAssembly {
         }
     }
 
-    fn add_call(&mut self, call: &Value, deltas: &mut Vec<Delta>) -> Result<(), Malformed> {
+    fn add_call(&mut self, call: &Value, deltas: &mut Vec<Delta>) {
         let index = call["index"].as_u64();
         let id = call["id"].as_str().unwrap_or_default();
         let name = call["function"]["name"].as_str().unwrap_or_default();
         let at = match self.find(index, id, name) {
             Some(at) => at,
             None if self.slots.len() == MAX_CALLS => {
-                let detail = format!("more than {MAX_CALLS} tool calls in one reply");
-                return Err(Malformed(detail));
+                self.has_dropped_calls = true;
+                return;
             }
             None => {
                 self.slots.push(Slot {
@@ -197,7 +206,6 @@ impl ChatAssembly {
             // An object instead of a string: it is complete.
             value => slot.arguments.push_str(&value.to_string()),
         }
-        Ok(())
     }
 
     /// The call that a piece belongs to; `None` if it begins a new one.
@@ -223,9 +231,10 @@ impl ChatAssembly {
 fn tokens(usage: &Value) -> Tokens {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
     let input = number(&usage["prompt_tokens"]);
-    // DeepSeek has its own name for it.
+    // DeepSeek and Moonshot have their own names for it.
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"])
-        .max(number(&usage["prompt_cache_hit_tokens"]));
+        .max(number(&usage["prompt_cache_hit_tokens"]))
+        .max(number(&usage["cached_tokens"]));
     // Some servers count the reasoning in the total alone (xAI, Gemini's compatible API).
     let rest = number(&usage["total_tokens"]).saturating_sub(input);
     Tokens {

@@ -5,7 +5,7 @@ use crate::api::{Assembly as _, Prices};
 use agentmine_domain::Usage;
 use agentmine_runtime::config::ModelConfig;
 
-fn assemble(chunks: &[Value]) -> (ModelReply, Tokens) {
+fn assemble(chunks: &[Value]) -> (ModelReply, Option<Tokens>) {
     let mut assembly = ChatAssembly::default();
     for chunk in chunks {
         assembly.add(chunk).unwrap();
@@ -158,6 +158,7 @@ fn each_finish_reason_has_its_stop() {
     for (reason, stop) in [
         (json!("stop"), Stop::EndTurn),
         (json!("length"), Stop::Length),
+        (json!("model_length"), Stop::Length),
         (json!("content_filter"), Stop::Filtered),
         (json!("tool_calls"), Stop::EndTurn),
         (json!("eos_token"), Stop::EndTurn),
@@ -205,7 +206,7 @@ fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
         ..ModelConfig::default()
     });
     assert_eq!(
-        prices.usage(tokens),
+        prices.usage(tokens.unwrap()),
         Usage {
             model_calls: 1,
             tool_calls: 0,
@@ -216,19 +217,22 @@ fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
         }
     );
     let bare = json!({ "usage": { "prompt_tokens": 5, "prompt_cache_hit_tokens": 9 } });
-    let (_, tokens) = assemble(&[finish("stop"), bare]);
+    let tokens = assemble(&[finish("stop"), bare]).1.unwrap();
     assert_eq!((tokens.input, tokens.cached), (5, 5), "never more than all");
+    // The last chunk of Moonshot.
+    let mut last = finish("stop");
+    last["choices"][0]["usage"] =
+        json!({ "prompt_tokens": 7, "completion_tokens": 3, "cached_tokens": 4 });
+    let tokens = assemble(&[last]).1.unwrap();
+    assert_eq!((tokens.input, tokens.cached, tokens.output), (7, 4, 3));
 }
 
 #[test]
-fn missing_usage_is_no_error() {
-    let (_, tokens) = assemble(&[whole(json!({ "content": "hi" }), json!("stop"))]);
-    assert_eq!(
-        Prices::of(&ModelConfig::default())
-            .usage(tokens)
-            .total_tokens(),
-        0
-    );
+fn usage_that_is_missing_or_zero_is_not_known() {
+    let mut reply = whole(json!({ "content": "hi" }), json!("stop"));
+    assert_eq!(assemble(std::slice::from_ref(&reply)).1, None);
+    reply["usage"] = json!({ "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0 });
+    assert_eq!(assemble(&[reply]).1, None);
 }
 
 #[test]
@@ -286,7 +290,7 @@ fn reasoning_that_only_the_total_counts_is_output() {
     let usage = json!({ "prompt_tokens": 21, "completion_tokens": 0, "total_tokens": 81 });
     let mut event = whole(json!({ "content": "hi" }), json!("stop"));
     event["usage"] = usage;
-    let (_, tokens) = assemble(&[event]);
+    let tokens = assemble(&[event]).1.unwrap();
     assert_eq!((tokens.input, tokens.output), (21, 60));
 }
 
@@ -316,11 +320,18 @@ fn what_is_no_completion_is_refused() {
         assembly.add(&json!([])),
         Err(Malformed("it has no choices".into()))
     );
-    let many: Vec<_> = (0..300)
-        .map(|n| json!({ "index": n, "function": { "name": "one" } }))
-        .collect();
-    let error = assembly.add(&calls(json!(many))).unwrap_err();
-    assert_eq!(error.to_string(), "more than 256 tool calls in one reply");
+}
+
+#[test]
+fn a_reply_with_too_many_calls_counts_as_cut_off() {
+    let many = |count: usize| {
+        let calls = (0..count).map(|n| json!({ "index": n, "function": { "name": "one" } }));
+        calls.collect::<Vec<_>>()
+    };
+    let (reply, _) = assemble(&[calls(json!(many(256))), finish("tool_calls")]);
+    assert_eq!((reply.calls.len(), reply.stop), (256, Stop::ToolCalls));
+    let (reply, _) = assemble(&[calls(json!(many(300))), finish("tool_calls")]);
+    assert_eq!((reply.calls.len(), reply.stop), (256, Stop::Length));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::error::LlmError;
 use crate::message::ModelReply;
 use crate::model::{Delta, Model, ModelRequest, Probe};
 use assemble::ChatAssembly;
-use wire::{LimitName, NEWER_LIMIT, Settings};
+use wire::{Dialect, LimitName, Settings, UsageRequest};
 
 /// The host of OpenAI's own API.
 const OPENAI_HOST: &str = "api.openai.com";
@@ -37,6 +37,8 @@ pub struct OpenAi {
     /// Whether the limit on the reply has its newer name here: on OpenAI's own hosts, and where a server asked for it, as
     /// Azure does for newer models.
     has_newer_limit: AtomicBool,
+    /// Whether a server accepts streamed requests only if they do not ask for the usage.
+    refuses_usage_request: AtomicBool,
 }
 
 impl OpenAi {
@@ -65,18 +67,44 @@ impl OpenAi {
                 more: config.extra_body.clone(),
             },
             has_newer_limit: AtomicBool::new(host == OPENAI_HOST || host.ends_with(OPENAI_REGIONS)),
+            refuses_usage_request: AtomicBool::new(false),
         })
     }
 }
 
 impl OpenAi {
+    /// What the server is known to accept.
+    fn dialect(&self) -> Dialect {
+        Dialect {
+            limit_name: match self.has_newer_limit.load(Ordering::Relaxed) {
+                true => LimitName::MaxCompletionTokens,
+                false => LimitName::MaxTokens,
+            },
+            usage: match self.refuses_usage_request.load(Ordering::Relaxed) {
+                true => UsageRequest::Omitted,
+                false => UsageRequest::Sent,
+            },
+        }
+    }
+
+    /// Uses a dialect from now on.
+    fn accepts(&self, dialect: Dialect) {
+        let Dialect { limit_name, usage } = dialect;
+        if limit_name == LimitName::MaxCompletionTokens {
+            self.has_newer_limit.store(true, Ordering::Relaxed);
+        }
+        if usage == UsageRequest::Omitted {
+            self.refuses_usage_request.store(true, Ordering::Relaxed);
+        }
+    }
+
     async fn send(
         &self,
-        limit_name: LimitName,
+        dialect: Dialect,
         request: &ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let body = wire::body(&self.settings, limit_name, request).map_err(|error| {
+        let body = wire::body(&self.settings, dialect, request).map_err(|error| {
             LlmError::Protocol(format!("the request cannot be encoded: {error}"))
         })?;
         self.client
@@ -96,22 +124,34 @@ impl Model for OpenAi {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let limit_name = match self.has_newer_limit.load(Ordering::Relaxed) {
-            true => LimitName::MaxCompletionTokens,
-            false => LimitName::MaxTokens,
-        };
-        match self.send(limit_name, &request, watch).await {
-            Err(LlmError::Refused { status: 400, body })
-                if limit_name == LimitName::MaxTokens
-                    && self.settings.max_tokens.is_some()
-                    && body.contains(NEWER_LIMIT) =>
-            {
-                self.has_newer_limit.store(true, Ordering::Relaxed);
-                self.send(LimitName::MaxCompletionTokens, &request, watch)
-                    .await
+        let mut dialect = self.dialect();
+        loop {
+            let replied = self.send(dialect, &request, watch).await;
+            let other = match &replied {
+                Ok(_) => {
+                    self.accepts(dialect);
+                    None
+                }
+                Err(LlmError::Refused {
+                    status: 400 | 422,
+                    body,
+                }) => dialect.after_refusal(body, &self.settings),
+                Err(_) => None,
+            };
+            match other {
+                Some(other) => {
+                    if other.usage != dialect.usage {
+                        self.client.forget_counts();
+                    }
+                    dialect = other;
+                }
+                None => return replied,
             }
-            replied => replied,
         }
+    }
+
+    fn counts_tokens(&self) -> bool {
+        self.client.counts_tokens()
     }
 
     async fn probe(&self) -> Result<Probe, LlmError> {

@@ -451,8 +451,62 @@ async fn a_stream_that_ends_after_the_finish_reason_is_whole() {
     let data = HELLO.split("data: {\"choices\":[],").next().unwrap();
     let server = Server::start(vec![Act::Close(stream(data))]).await;
     let (reply, usage) = ask(&server.model()).await.unwrap();
-    assert_eq!((&*reply.text, usage.total_tokens()), ("Hello 👋", 0));
+    assert_eq!((&*reply.text, usage.model_calls), ("Hello 👋", 1));
     assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn tokens_that_a_server_never_counts_are_estimated() {
+    let uncounted = || Act::Keep(json_response(HELLO_JSON));
+    let server = Server::start(vec![uncounted()]).await;
+    let config = ModelConfig {
+        input_price: 1000.0,
+        output_price: 2000.0,
+        ..server.config()
+    };
+    let (_, usage) = ask(&impatient(&config)).await.unwrap();
+    let sent = server.requests()[0].split_once("\r\n\r\n").unwrap().1.len() as u64 / 4;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (sent, 1));
+    assert_eq!(usage.cost_micros, sent * 1000 + 2000);
+    // A single count that got lost is not estimated.
+    let server = Server::start(vec![Act::Keep(hello_stream()), uncounted()]).await;
+    let model = server.model();
+    ask(&model).await.unwrap();
+    assert_eq!(ask(&model).await.unwrap().1.total_tokens(), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_in_the_middle_of_a_reply_is_tried_again_and_counted() {
+    let nonsense = |before: &str| {
+        let data = format!("{before}data: {{nonsense}}\n\ndata: [DONE]\n\n");
+        Act::Keep(stream(&data) + STREAM_END)
+    };
+    let server = Server::start(vec![nonsense(HALF), Act::Keep(hello_stream())]).await;
+    let (reply, usage) = ask(&server.model()).await.unwrap();
+    assert_eq!((&*reply.text, usage.model_calls), ("Hello 👋", 2));
+    // After the reply it is of no importance.
+    let hello = HELLO.trim_end_matches("data: [DONE]\n\n");
+    let server = Server::start(vec![nonsense(hello)]).await;
+    let (reply, usage) = ask(&server.model()).await.unwrap();
+    assert_eq!((&*reply.text, usage.model_calls), ("Hello 👋", 1));
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_to_be_asked_for_the_usage_of_a_stream_is_not_asked_again() {
+    let refusal = r#"{"object":"error","message":{"detail":[{"type":"extra_forbidden","loc":["body","stream_options","include_usage"],"msg":"Extra inputs are not permitted","input":true}]},"type":"invalid_request_error","param":null,"code":null}"#;
+    let refusal = response(
+        "422 Unprocessable Entity",
+        "content-type: application/json\r\n",
+        refusal,
+    );
+    let server = Server::start(vec![Act::Keep(refusal), Act::Keep(hello_stream())]).await;
+    let model = server.model();
+    let (_, usage) = ask(&model).await.unwrap();
+    assert_eq!(usage.input_tokens, 9, "it is sent unasked");
+    ask(&model).await.unwrap();
+    let requests = server.requests();
+    let asked = requests.iter().map(|it| it.contains("stream_options"));
+    assert_eq!(asked.collect::<Vec<_>>(), [true, false, false]);
 }
 
 #[tokio::test]
@@ -472,6 +526,22 @@ async fn the_first_byte_has_a_time_limit() {
             Some(()),
             "the connection is closed"
         );
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_may_have_worked_until_the_time_limit_may_want_to_be_paid() {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+    for (stream, sent, calls) in [(true, "", 1), (true, head, 2), (false, "", 2)] {
+        let server = Server::start(vec![Act::Stall(sent.into()), Act::Keep(hello_stream())]).await;
+        let config = ModelConfig {
+            stream,
+            ..server.config()
+        };
+        let mut model = impatient(&config);
+        model.client.first_byte = Duration::from_millis(200);
+        let (_, usage) = ask(&model).await.unwrap();
+        assert_eq!(usage.model_calls, calls, "{stream} {sent}");
     }
 }
 

@@ -25,7 +25,10 @@ pub(crate) struct Settings {
 }
 
 /// The newer name of the limit, as servers word it that refuse the older.
-pub(crate) const NEWER_LIMIT: &str = "max_completion_tokens";
+const NEWER_LIMIT: &str = "max_completion_tokens";
+
+/// The member that asks for the usage of a stream, as servers name it that refuse it.
+const USAGE_REQUEST: &str = "stream_options";
 
 /// Newer models of OpenAI refuse `max_tokens`; most other servers know no other name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +37,42 @@ pub(crate) enum LimitName {
     MaxCompletionTokens,
     /// `max_tokens`
     MaxTokens,
+}
+
+/// Whether a stream's usage is asked for. Mistral refuses that, and sends it unasked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UsageRequest {
+    Sent,
+    Omitted,
+}
+
+/// What servers accept differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dialect {
+    pub(crate) limit_name: LimitName,
+    pub(crate) usage: UsageRequest,
+}
+
+impl Dialect {
+    /// The dialect to try after a server refused a request in this one with these words; `None` if they name nothing that
+    /// could be sent differently.
+    pub(crate) fn after_refusal(self, words: &str, settings: &Settings) -> Option<Self> {
+        let Self { limit_name, usage } = self;
+        if limit_name == LimitName::MaxTokens
+            && settings.max_tokens.is_some()
+            && words.contains(NEWER_LIMIT)
+        {
+            return Some(Self {
+                limit_name: LimitName::MaxCompletionTokens,
+                usage,
+            });
+        }
+        let has_asked = usage == UsageRequest::Sent && settings.stream;
+        (has_asked && words.contains(USAGE_REQUEST)).then_some(Self {
+            limit_name,
+            usage: UsageRequest::Omitted,
+        })
+    }
 }
 
 #[derive(Serialize)]
@@ -111,10 +150,10 @@ struct CallFunction<'a> {
     arguments: std::borrow::Cow<'a, str>,
 }
 
-/// The body of one request. `limit_name` is what the server calls the limit on the reply.
+/// The body of one request, as the server accepts it.
 pub(crate) fn body(
     settings: &Settings,
-    limit_name: LimitName,
+    dialect: Dialect,
     request: &ModelRequest<'_>,
 ) -> serde_json::Result<Vec<u8>> {
     let Settings {
@@ -124,14 +163,14 @@ pub(crate) fn body(
         max_tokens,
         more,
     } = settings;
-    let (newer, older) = match limit_name {
+    let (newer, older) = match dialect.limit_name {
         LimitName::MaxCompletionTokens => (*max_tokens, None),
         LimitName::MaxTokens => (None, *max_tokens),
     };
     serde_json::to_vec(&Body {
         model,
         stream: *stream,
-        stream_options: stream.then_some(StreamOptions {
+        stream_options: (*stream && dialect.usage == UsageRequest::Sent).then_some(StreamOptions {
             include_usage: true,
         }),
         temperature: *temperature,
@@ -238,6 +277,17 @@ mod tests {
     use super::*;
     use crate::Stop;
 
+    /// OpenAI's own.
+    const NEWEST: Dialect = Dialect {
+        limit_name: LimitName::MaxCompletionTokens,
+        usage: UsageRequest::Sent,
+    };
+    /// That of most servers.
+    const OLDER: Dialect = Dialect {
+        limit_name: LimitName::MaxTokens,
+        ..NEWEST
+    };
+
     fn settings() -> Settings {
         Settings {
             model: "gpt-5".into(),
@@ -308,7 +358,7 @@ mod tests {
             tools: &tools,
             conversation: None,
         };
-        let bytes = body(&settings(), LimitName::MaxCompletionTokens, &request).unwrap();
+        let bytes = body(&settings(), NEWEST, &request).unwrap();
         let pretty =
             serde_json::to_string_pretty(&serde_json::from_slice::<Value>(&bytes).unwrap())
                 .unwrap();
@@ -437,13 +487,40 @@ mod tests {
             more: Map::from_iter([("reasoning_effort".to_owned(), json!("low"))]),
             ..settings()
         };
-        let bytes = body(&settings, LimitName::MaxCompletionTokens, &request).unwrap();
+        let bytes = body(&settings, NEWEST, &request).unwrap();
         let body: Value = serde_json::from_slice(&bytes).unwrap();
         let reply = &body["messages"][2];
         assert_eq!(reply["reasoning_content"], "as it was");
         assert_eq!(reply["tool_calls"][1]["extra_content"], "as it was");
         assert_eq!(reply["tool_calls"][0].get("extra_content"), None);
         assert_eq!(body["reasoning_effort"], "low");
+    }
+
+    #[test]
+    fn only_what_a_refusal_names_is_sent_differently() {
+        let limit = "Use 'max_completion_tokens' instead.";
+        let usage = r#"{"detail":[{"loc":["body","stream_options","include_usage"]}]}"#;
+        let without_usage = Dialect {
+            usage: UsageRequest::Omitted,
+            ..OLDER
+        };
+        let whole = Settings {
+            stream: false,
+            max_tokens: None,
+            ..settings()
+        };
+        for (dialect, words, settings, expected) in [
+            (OLDER, limit, settings(), Some(NEWEST)),
+            (NEWEST, limit, settings(), None),
+            (OLDER, usage, settings(), Some(without_usage)),
+            (without_usage, usage, settings(), None),
+            (OLDER, limit, whole.clone(), None),
+            (OLDER, usage, whole, None),
+            (OLDER, "no such tool", settings(), None),
+        ] {
+            let seen = dialect.after_refusal(words, &settings);
+            assert_eq!(seen, expected, "{words}");
+        }
     }
 
     #[test]
@@ -460,8 +537,7 @@ mod tests {
             tools: &[],
             conversation: None,
         };
-        let text =
-            String::from_utf8(body(&settings, LimitName::MaxTokens, &request).unwrap()).unwrap();
+        let text = String::from_utf8(body(&settings, OLDER, &request).unwrap()).unwrap();
         insta::assert_snapshot!(text, @r#"{"model":"gpt-5","stream":false,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
     }
 
@@ -474,7 +550,7 @@ mod tests {
                 tools: &tools,
                 conversation: None,
             };
-            body(&settings(), LimitName::MaxCompletionTokens, &request).unwrap()
+            body(&settings(), NEWEST, &request).unwrap()
         };
         for count in 1..messages.len() {
             let (shorter, longer) = (bytes(count), bytes(count + 1));

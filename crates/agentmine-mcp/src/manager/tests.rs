@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -738,87 +738,11 @@ fn offers_of_all_servers_together_are_bounded() {
     assert!(offers[29].tools.is_empty() && offers[29].left_out[0].contains("all servers"));
 }
 
-/// Keeps the metrics that were moved, as `name{labels}`.
-#[derive(Default)]
-struct Moved {
-    seen: Mutex<BTreeSet<String>>,
-    counters: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
-}
-
-impl Moved {
-    fn note(&self, key: &::metrics::Key) -> String {
-        let labels: Vec<String> = key
-            .labels()
-            .map(|label| format!("{}={}", label.key(), label.value()))
-            .collect();
-        let name = format!("{}{{{}}}", key.name(), labels.join(","));
-        lock(&self.seen).insert(name.clone());
-        name
-    }
-
-    /// The counters that are there and have not moved.
-    fn zeros(&self) -> BTreeSet<String> {
-        let counters = lock(&self.counters);
-        let at_zero = |(_, count): &(&String, &Arc<AtomicU64>)| count.load(Ordering::Relaxed) == 0;
-        let zeros = counters.iter().filter(at_zero);
-        zeros.map(|(name, _)| name.clone()).collect()
-    }
-}
-
-impl ::metrics::Recorder for Moved {
-    fn describe_counter(
-        &self,
-        _: ::metrics::KeyName,
-        _: Option<::metrics::Unit>,
-        _: ::metrics::SharedString,
-    ) {
-    }
-    fn describe_gauge(
-        &self,
-        _: ::metrics::KeyName,
-        _: Option<::metrics::Unit>,
-        _: ::metrics::SharedString,
-    ) {
-    }
-    fn describe_histogram(
-        &self,
-        _: ::metrics::KeyName,
-        _: Option<::metrics::Unit>,
-        _: ::metrics::SharedString,
-    ) {
-    }
-    fn register_counter(
-        &self,
-        key: &::metrics::Key,
-        _: &::metrics::Metadata<'_>,
-    ) -> ::metrics::Counter {
-        let name = self.note(key);
-        let mut counters = lock(&self.counters);
-        ::metrics::Counter::from_arc(counters.entry(name).or_default().clone())
-    }
-    fn register_gauge(
-        &self,
-        key: &::metrics::Key,
-        _: &::metrics::Metadata<'_>,
-    ) -> ::metrics::Gauge {
-        self.note(key);
-        ::metrics::Gauge::noop()
-    }
-    fn register_histogram(
-        &self,
-        key: &::metrics::Key,
-        _: &::metrics::Metadata<'_>,
-    ) -> ::metrics::Histogram {
-        self.note(key);
-        ::metrics::Histogram::noop()
-    }
-}
-
 #[tokio::test]
 async fn calls_and_restarts_move_metrics_whose_labels_nobody_outside_chooses() {
-    let moved = Moved::default();
+    let recorder = PrometheusBuilder::new().build_recorder();
     // All on this one thread.
-    let _guard = ::metrics::set_default_local_recorder(&moved);
+    let _guard = ::metrics::set_default_local_recorder(&recorder);
     let place = Programs::new();
     let mut foreign = server("chosen-by-the-repo", "");
     foreign.origin.owner = Owner::Repository;
@@ -840,31 +764,32 @@ async fn calls_and_restarts_move_metrics_whose_labels_nobody_outside_chooses() {
         .await
         .unwrap_err();
     manager.shutdown().await;
-    let zeros = moved.zeros();
-    assert!(
-        zeros.contains("agentmine_mcp_restarts_total{server=(repository)}"),
-        "{zeros:?}"
-    );
-    assert!(
-        zeros.contains("agentmine_mcp_calls_total{server=one,outcome=timeout}"),
-        "{zeros:?}"
-    );
-    let moved: BTreeSet<String> = lock(&moved.seen).difference(&zeros).cloned().collect();
-    for expected in [
-        "agentmine_mcp_calls_total{server=one,outcome=success}",
-        "agentmine_mcp_calls_total{server=one,outcome=unavailable}",
-        "agentmine_mcp_calls_total{server=one,outcome=broken}",
-        "agentmine_mcp_calls_total{server=(repository),outcome=unavailable}",
-        "agentmine_mcp_restarts_total{server=one}",
-        "agentmine_mcp_servers{state=ready}",
-        "agentmine_mcp_call_duration_seconds{server=one}",
+    let shown = recorder.handle().render();
+    let value = |series: &str| -> f64 {
+        let mut lines = shown.lines();
+        let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = value.unwrap_or_else(|| panic!("{series} is not in {shown}"));
+        value.parse().unwrap()
+    };
+    for there in [
+        r#"agentmine_mcp_restarts_total{server="(repository)"}"#,
+        r#"agentmine_mcp_calls_total{server="one",outcome="timeout"}"#,
     ] {
-        assert!(moved.contains(expected), "{expected} {moved:?}");
+        assert_eq!(value(there), 0.0, "{there}");
     }
+    for moved in [
+        r#"agentmine_mcp_calls_total{server="one",outcome="success"}"#,
+        r#"agentmine_mcp_calls_total{server="one",outcome="unavailable"}"#,
+        r#"agentmine_mcp_calls_total{server="one",outcome="broken"}"#,
+        r#"agentmine_mcp_calls_total{server="(repository)",outcome="unavailable"}"#,
+        r#"agentmine_mcp_restarts_total{server="one"}"#,
+        r#"agentmine_mcp_call_duration_seconds_count{server="one"}"#,
+    ] {
+        assert!(value(moved) > 0.0, "{moved}");
+    }
+    value(r#"agentmine_mcp_servers{state="ready"}"#);
     assert!(
-        !moved
-            .iter()
-            .any(|it| it.contains("chosen") || it.contains("invented")),
-        "{moved:?}"
+        !shown.contains("chosen") && !shown.contains("invented"),
+        "{shown}"
     );
 }

@@ -153,10 +153,16 @@ pub(super) fn content(path: &Path) -> Result<String, String> {
         return Err(format!("more than {LONGEST} bytes"));
     }
     let text = String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned())?;
-    match text.trim() {
+    match secret_in(&text) {
         "" => Err("an empty file".into()),
         secret => Ok(secret.to_owned()),
     }
+}
+
+/// The secret in a text, without the byte order mark that editors and shells of Windows begin a file with, and without
+/// the line break at its end.
+pub(super) fn secret_in(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}').trim()
 }
 
 #[cfg(test)]
@@ -222,6 +228,16 @@ mod tests {
         assert_eq!(looked(None), "lasting-canary");
         assert_eq!(looked(Some("half-a-new-canary")), "lasting-canary");
         assert_eq!(looked(Some("half-a-new-canary")), "half-a-new-canary");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_secret() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "\u{feff}marked-canary\r\n").unwrap();
+        assert_eq!(content(&path).as_deref(), Ok("marked-canary"));
+        std::fs::write(&path, "\u{feff}\n").unwrap();
+        assert_eq!(content(&path).unwrap_err(), "an empty file");
     }
 
     /// As the kubelet does it: `token` is a link to `..data/token`, and `..data` one to a folder that is exchanged.

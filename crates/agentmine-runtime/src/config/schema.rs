@@ -238,7 +238,7 @@ pub struct QueueConfig {
 impl Default for QueueConfig {
     fn default() -> Self {
         Self {
-            url: Secret::new("amqp://guest:guest@127.0.0.1:5672/%2f"),
+            url: Secret::default_value("amqp://guest:guest@127.0.0.1:5672/%2f"),
             prefix: "agentmine".into(),
             retry_seconds: vec![5, 30, 120],
         }
@@ -274,7 +274,7 @@ pub enum Migrations {
 impl Default for StoreConfig {
     fn default() -> Self {
         Self {
-            url: Secret::new("postgres://postgres@127.0.0.1:5432/agentmine"),
+            url: Secret::default_value("postgres://postgres@127.0.0.1:5432/agentmine"),
             max_connections: 8,
             migrations: Migrations::default(),
             retention: RetentionConfig::default(),

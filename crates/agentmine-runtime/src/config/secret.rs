@@ -16,6 +16,8 @@ pub struct Secret {
     text: SecretString,
     /// The file that holds it, if that is read again.
     file: Option<Arc<SecretFile>>,
+    /// Whether it is a default of the program.
+    is_default: bool,
 }
 
 impl Secret {
@@ -24,7 +26,22 @@ impl Secret {
         Self {
             text: SecretString::from(text.into()),
             file: None,
+            is_default: false,
         }
+    }
+
+    /// The value of a key that nobody has configured.
+    pub(super) fn default_value(text: &str) -> Self {
+        Self {
+            is_default: true,
+            ..Self::new(text)
+        }
+    }
+
+    /// Whether nobody has configured it. The same value, written out, is no default.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.is_default
     }
 
     /// The same, which was read from the file at `path` and follows it.
@@ -32,6 +49,7 @@ impl Secret {
         Self {
             text: first.text.clone(),
             file: Some(SecretFile::new(first.text.clone(), path)),
+            is_default: false,
         }
     }
 
@@ -49,6 +67,7 @@ impl Secret {
             Some(file) => Self {
                 text: file.current(),
                 file: Some(Arc::clone(file)),
+                is_default: self.is_default,
             },
         }
     }
@@ -59,6 +78,7 @@ impl Secret {
         Self {
             text: SecretString::from(self.expose().trim().to_owned()),
             file: self.file.clone(),
+            is_default: self.is_default,
         }
     }
 

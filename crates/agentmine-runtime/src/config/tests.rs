@@ -505,6 +505,27 @@ fn the_faults_of_organizations_name_their_places() {
 }
 
 #[test]
+fn the_api_of_ghe_com_is_at_its_own_host() {
+    let of = |api: &str| {
+        yaml(&format!(
+            "trackers: {{github: {{api_url: '{api}', repositories: [a/b]}}}}"
+        ))
+    };
+    for page in ["https://octo.ghe.com/", "https://octo.ghe.com/api/v3/"] {
+        let shown = faults(&of(page));
+        assert!(
+            shown.contains("trackers.github.api_url: the host `octo.ghe.com`"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("write `https://api.octo.ghe.com/`"),
+            "{shown}"
+        );
+    }
+    load(&of("https://api.octo.ghe.com/")).unwrap();
+}
+
+#[test]
 fn the_faults_of_a_gitlab_section_name_their_places() {
     let text = "trackers:
   gitlab:

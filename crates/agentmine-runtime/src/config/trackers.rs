@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use super::rotation::secret_in;
 use super::secret::Secret;
 use super::who::{GitHubWhoMayStart, GitLabWhoMayStart};
 use crate::exit::{Exit, Failure};
@@ -90,7 +91,8 @@ impl Trackers {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GitHub {
-    /// Base of the REST API; `https://HOST/api/v3/` for GitHub Enterprise.
+    /// Base of the REST API; `https://HOST/api/v3/` for GitHub Enterprise Server, `https://api.SUBDOMAIN.ghe.com/` for
+    /// GHE.com.
     pub api_url: Url,
     /// Personal access token; usually set by `GITHUB_PERSONAL_ACCESS_TOKEN`. Not used beside `app`.
     pub token: Option<Secret>,
@@ -175,7 +177,7 @@ impl GitHubApp {
                 file.take(LONGEST_KEY)
                     .read_to_string(&mut text)
                     .map_err(of)?;
-                Ok(Secret::of_file(&Secret::new(text.trim()), path))
+                Ok(Secret::of_file(&Secret::new(secret_in(&text)), path))
             }
             (None, None) => Err("not set".to_owned()),
         }
@@ -238,4 +240,24 @@ pub struct LocalTrackerConfig {
     /// The folder with the issues. Default: `.agentmine/issues` in the repository.
     #[serde(default)]
     pub issues: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_private_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pem");
+        let pem = "-----BEGIN PRIVATE KEY-----\ncanary\n-----END PRIVATE KEY-----";
+        std::fs::write(&path, format!("\u{feff}{pem}\r\n")).unwrap();
+        let app = GitHubApp {
+            id: 1,
+            key_file: Some(path),
+            key: None,
+            installation: None,
+        };
+        assert_eq!(app.pem().unwrap().expose(), pem);
+    }
 }

@@ -191,6 +191,29 @@ async fn a_name_that_was_rebound_to_this_machine_reaches_nothing() {
     }
 }
 
+/// As the pods of a cluster listen, whose addresses may be of either family.
+#[tokio::test]
+async fn every_address_of_both_families_is_one_that_a_health_check_reaches() {
+    let _alone = LIVE.lock().await;
+    let shutdown = Shutdown::new(Duration::from_secs(60));
+    let metrics = crate::metrics::install("test");
+    let address = serve("[::]:0", Health::new(), metrics, shutdown)
+        .await
+        .unwrap();
+    let listen = format!("[::]:{}", address.port());
+    crate::healthcheck::check(Some(&listen)).await.unwrap();
+    let mut here = vec![SocketAddr::from(([127, 0, 0, 1], address.port()))];
+    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+        here.push(SocketAddr::from((
+            std::net::Ipv6Addr::LOCALHOST,
+            address.port(),
+        )));
+    }
+    for address in here {
+        assert_eq!(get(address, "/live").await.0, 200, "{address}");
+    }
+}
+
 #[tokio::test]
 async fn an_address_in_use_is_reported() {
     let (address, shutdown) = served(Health::new()).await;

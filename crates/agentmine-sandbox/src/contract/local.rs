@@ -55,6 +55,18 @@ async fn without_namespaces_no_terminal_and_no_other_process_is_reached() {
     sandbox.remove().await.unwrap();
 }
 
+/// Without namespaces they are those of the user's other processes, and of other jails.
+#[tokio::test]
+async fn without_namespaces_no_message_queue_is_opened() {
+    let bench = bench(Kind::Alone).await;
+    let sandbox = bench.start().await;
+    let open = "python3 -c 'import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+         opened = libc.mq_open(b\"/agentmine-contract\", os.O_RDWR | os.O_CREAT, 0o600, None)\n\
+         print(opened, ctypes.get_errno())'";
+    assert_eq!(sandbox.output(open).await, "-1 1");
+    sandbox.remove().await.unwrap();
+}
+
 /// So a process of another fleet can remove a jail whose worker is gone.
 #[tokio::test]
 async fn it_shows_whether_the_worker_of_a_jail_lives() {
@@ -83,7 +95,7 @@ async fn a_disk_without_room_is_reported_and_tried_again_for_each_jail() {
     }
     let state = tempfile::tempdir_in(scratch()).unwrap();
     let mut config = CommandExecutor::default();
-    config.docker.resources.disk_limit = "1000t".parse().unwrap();
+    config.docker.resources.disk_limit = "2t".parse().unwrap();
     config.local.accept_weaker_limits = true;
     let backend = LocalBackend::new(&config, state.path()).unwrap();
     let says = backend.disk_limit().await;

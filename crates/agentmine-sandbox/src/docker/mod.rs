@@ -257,8 +257,16 @@ impl DockerBackend {
 #[async_trait]
 impl Backend for DockerBackend {
     async fn check(&self) -> Result<(), SandboxError> {
-        Profile::new(&self.config, &self.engine.info().await?)?;
-        image::find(&self.engine, &self.config.base_image)
+        // At once: over ssh each call is a connection of its own, and readiness is known within two seconds or not at all.
+        let capabilities = async {
+            let info = self.engine.info().await?;
+            Profile::new(&self.config, &info).map(drop)
+        };
+        let image = Box::pin(async {
+            let found = image::find(&self.engine, &self.config.base_image).await;
+            found.map(drop)
+        });
+        futures::future::try_join(capabilities, image)
             .await
             .map(drop)
     }
@@ -306,5 +314,76 @@ impl Backend for DockerBackend {
 
     async fn remove_unused(&self, max_age: Duration) -> Result<(), SandboxError> {
         self.programs.remove_unused(&self.engine, max_age).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Barrier;
+
+    use super::*;
+
+    /// An engine that answers the two calls of a check only while both wait.
+    struct Distant {
+        is_checked: AtomicBool,
+        both: Barrier,
+    }
+
+    async fn serve(stream: TcpStream, engine: Arc<Distant>) {
+        let (read, mut write) = stream.into_split();
+        let mut lines = BufReader::new(read).lines();
+        let mut request = String::new();
+        while let Ok(Some(line)) = lines.next_line().await {
+            if request.is_empty() {
+                request = line;
+            } else if line.is_empty() {
+                let body = match request.contains("/version") {
+                    true => r#"{"ApiVersion":"1.41"}"#,
+                    false => "{}",
+                };
+                if engine.is_checked.load(Ordering::SeqCst) {
+                    engine.both.wait().await;
+                }
+                let answer = format!(
+                    "HTTP/1.1 200 x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                );
+                if write.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+                request.clear();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_check_waits_for_a_distant_engine_once() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let host = format!("tcp://{}", listener.local_addr().unwrap());
+        let engine = Arc::new(Distant {
+            is_checked: AtomicBool::new(false),
+            both: Barrier::new(2),
+        });
+        let served = Arc::clone(&engine);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, Arc::clone(&served)));
+            }
+        });
+        let config = CommandExecutor {
+            docker: Docker {
+                host: Some(host),
+                ..Docker::default()
+            },
+            ..CommandExecutor::default()
+        };
+        let backend = DockerBackend::connect(&config).await.unwrap();
+        engine.is_checked.store(true, Ordering::SeqCst);
+        let checked = tokio::time::timeout(Duration::from_secs(10), backend.check()).await;
+        checked.expect("both calls at once").unwrap();
     }
 }

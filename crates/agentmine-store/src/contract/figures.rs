@@ -1,5 +1,7 @@
 //! The figures of the fleet, and what an autoscaler reads of it.
 
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+
 use super::*;
 
 facts! {
@@ -153,74 +155,23 @@ async fn a_task_is_not_due_while_another_one_changes_the_same_files(world: World
     assert_eq!(counts().await, (3, 0, 0));
 }
 
-/// The measured pick-ups.
-#[derive(Default)]
-struct PickUps(Arc<Seconds>);
-
-#[derive(Default)]
-struct Seconds(Mutex<Vec<f64>>);
-
-impl PickUps {
-    fn take(&self) -> Vec<f64> {
-        std::mem::take(&mut *self.0.0.lock().unwrap())
-    }
-}
-
-impl ::metrics::HistogramFn for Seconds {
-    fn record(&self, value: f64) {
-        self.0.lock().unwrap().push(value);
-    }
-}
-
-impl ::metrics::Recorder for PickUps {
-    fn describe_counter(
-        &self,
-        _: ::metrics::KeyName,
-        _: Option<::metrics::Unit>,
-        _: ::metrics::SharedString,
-    ) {
-    }
-    fn describe_gauge(
-        &self,
-        _: ::metrics::KeyName,
-        _: Option<::metrics::Unit>,
-        _: ::metrics::SharedString,
-    ) {
-    }
-    fn describe_histogram(
-        &self,
-        _: ::metrics::KeyName,
-        _: Option<::metrics::Unit>,
-        _: ::metrics::SharedString,
-    ) {
-    }
-    fn register_counter(
-        &self,
-        _: &::metrics::Key,
-        _: &::metrics::Metadata<'_>,
-    ) -> ::metrics::Counter {
-        ::metrics::Counter::noop()
-    }
-    fn register_gauge(&self, _: &::metrics::Key, _: &::metrics::Metadata<'_>) -> ::metrics::Gauge {
-        ::metrics::Gauge::noop()
-    }
-    fn register_histogram(
-        &self,
-        key: &::metrics::Key,
-        _: &::metrics::Metadata<'_>,
-    ) -> ::metrics::Histogram {
-        match key.name() {
-            "agentmine_task_pickup_seconds" => ::metrics::Histogram::from_arc(Arc::clone(&self.0)),
-            _ => ::metrics::Histogram::noop(),
-        }
-    }
+/// The measured pick-ups: how many, and their seconds together.
+fn pick_ups(recorder: &PrometheusRecorder) -> (f64, f64) {
+    let shown = recorder.handle().render();
+    let of = |series: &str| -> f64 {
+        let mut lines = shown.lines();
+        let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().unwrap())
+    };
+    let name = "agentmine_task_pickup_seconds";
+    (of(&format!("{name}_count")), of(&format!("{name}_sum")))
 }
 
 async fn a_pick_up_counts_from_when_a_worker_could_take_the_task(world: World) {
     let store = &world.store;
-    let pick_ups = PickUps::default();
+    let recorder = PrometheusBuilder::new().build_recorder();
     // All on this one thread.
-    let _guard = ::metrics::set_default_local_recorder(&pick_ups);
+    let _guard = ::metrics::set_default_local_recorder(&recorder);
     let of_an_hour_ago = async |number| {
         let task = world.new_task(number).await;
         let hour = match *world.database {
@@ -236,21 +187,16 @@ async fn a_pick_up_counts_from_when_a_worker_could_take_the_task(world: World) {
     };
     let forgotten = of_an_hour_ago(1).await;
     let lease = world.claim(forgotten.id, MINUTE).await.unwrap().lease;
-    let measured = pick_ups.take();
-    assert!(
-        matches!(measured[..], [seconds] if seconds >= 3600.0),
-        "{measured:?}"
-    );
+    let (count, forgotten_for) = pick_ups(&recorder);
+    assert!(count == 1.0 && forgotten_for >= 3600.0, "{forgotten_for}");
 
     let paused = of_an_hour_ago(2).await;
     store.request_pause(paused.id, "lunch").await.unwrap();
     store.resume(paused.id).await.unwrap();
     world.claim(paused.id, MINUTE).await.unwrap();
-    let measured = pick_ups.take();
-    assert!(
-        matches!(measured[..], [seconds] if seconds < 600.0),
-        "{measured:?}"
-    );
+    let (count, seconds) = pick_ups(&recorder);
+    let paused_for = seconds - forgotten_for;
+    assert!(count == 2.0 && paused_for < 600.0, "{paused_for}");
 
     let dependent = of_an_hour_ago(3).await;
     let on = TaskEdit {
@@ -260,7 +206,7 @@ async fn a_pick_up_counts_from_when_a_worker_could_take_the_task(world: World) {
     world.edited(dependent.id, on).await;
     store.end_lease(&lease, &done()).await.unwrap();
     world.claim(dependent.id, MINUTE).await.unwrap();
-    assert_eq!(pick_ups.take(), Vec::<f64>::new());
+    assert_eq!(pick_ups(&recorder), (2.0, seconds));
 }
 
 impl World {

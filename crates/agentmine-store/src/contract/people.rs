@@ -20,6 +20,7 @@ facts! {
     a_task_of_a_person_is_claimed_where_the_person_asks_for_it,
     a_worker_and_a_client_do_not_share_a_task_of_a_person,
     a_task_for_a_repository_is_worked_on_by_the_fleet,
+    a_task_for_a_repository_has_one_further_attempt,
 }
 
 pub(super) fn wanted(title: &str) -> NewPersonTask {
@@ -34,6 +35,7 @@ pub(super) fn wanted(title: &str) -> NewPersonTask {
         depends_on: Vec::new(),
         write_scope: WriteScope::default(),
         repository: None,
+        retries: None,
     }
 }
 
@@ -581,6 +583,32 @@ async fn a_worker_and_a_client_do_not_share_a_task_of_a_person(world: World) {
     assert!(world.store.request_stop(task.id, "enough").await.unwrap());
     let asked = world.store.heartbeat(&claim.lease, MINUTE).await.unwrap();
     assert_eq!(asked, LeaseRequest::Stop);
+}
+
+async fn a_task_for_a_repository_has_one_further_attempt(world: World) {
+    let item = world.new_task(1).await.item;
+    let new = NewPersonTask {
+        repository: Some(RepositoryRef {
+            tracker: item.tracker,
+            host: item.host,
+            repo_id: item.repo_id,
+            repo_path: item.repo_path,
+        }),
+        ..wanted("In a repository")
+    };
+    let first = world.made(&new).await;
+    let again = |task: &Task| NewPersonTask {
+        retries: Some(task.id),
+        ..new.clone()
+    };
+    let second = world.made(&again(&first)).await;
+    let refused = world.store.create_task(&again(&first)).await.unwrap();
+    assert!(
+        matches!(&refused, Edited::Retried(known) if known.id == second.id),
+        "{refused:?}"
+    );
+    // An attempt may be retried itself.
+    assert_eq!(world.made(&again(&second)).await.number, TaskNumber(4));
 }
 
 async fn a_task_for_a_repository_is_worked_on_by_the_fleet(world: World) {

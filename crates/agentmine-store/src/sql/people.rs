@@ -35,6 +35,11 @@ impl<D: Dialect> PeopleStore for SqlStore<D> {
                 return Ok(Edited::Done(Box::new(made)));
             }
             D::lock_numbers(&mut tx).await?;
+            if let Some(retried) = new.retries
+                && let Some(known) = attempt_at(&mut tx, retried).await?
+            {
+                return Ok(Edited::Retried(Box::new(known)));
+            }
             let task = insert(&mut tx, id, new).await?;
             if let Some(refused) = depend(&mut tx, id, &new.depends_on).await? {
                 return Ok(refused);
@@ -221,6 +226,18 @@ pub(super) async fn wake_waiting<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Re
     Ok(())
 }
 
+/// The key of another attempt at a task, which is unique.
+fn key_of_attempt_at(task: TaskId) -> String {
+    format!("retry|{task}")
+}
+
+/// The other attempt at a task, if there is one.
+async fn attempt_at<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<Task>, Failure> {
+    let by_key = "SELECT {columns} FROM tasks WHERE dedup_key = $1";
+    let row: Option<TaskRow> = tx.row(by_key, args![&key_of_attempt_at(task)]).await?;
+    row.map(Task::try_from).transpose()
+}
+
 async fn insert<D: Dialect>(
     tx: &mut Db<D>,
     id: TaskId,
@@ -237,6 +254,7 @@ async fn insert<D: Dialect>(
         depends_on: _,
         write_scope,
         repository,
+        retries,
     } = new;
     let nowhere = RepositoryRef {
         tracker: TrackerKind::Local,
@@ -253,7 +271,7 @@ async fn insert<D: Dialect>(
                  updated_at, end_reported, origin, task_type, description, assignee, assignee_type,
                  write_scope, agent)
              SELECT $1, n, $10, $11, $12, $13, 'issue', CASE WHEN $15 = 1 THEN n ELSE 0 END,
-                 $14 || n, 'created', $14 || n || '|created', $2, 'task://' || n, $3, {now}, {now},
+                 $14 || n, 'created', COALESCE($16, $14 || n || '|created'), $2, 'task://' || n, $3, {now}, {now},
                  $15 = 1, 'person', $4, $5, $6, $7, $8, $9
              FROM (SELECT COALESCE(max(number), 0) + 1 AS n FROM tasks) AS next
              RETURNING {columns}",
@@ -273,6 +291,7 @@ async fn insert<D: Dialect>(
                 &place.repo_path,
                 &key,
                 i64::from(repository.is_none()),
+                retries.map(key_of_attempt_at).as_deref(),
             ],
         )
         .await?;

@@ -23,6 +23,7 @@ use super::lists::{KeptList, Listed, Lists, Page, Since};
 use super::metrics::{self, Remaining};
 use super::rate_limit::{Bucket, Gates, Holder, Limited, Scope};
 use super::reply::Reply;
+use super::smaller_page::{page_size, rows_before};
 use super::transport::{Acted, Call, Dialect, Outcome, Transport};
 use crate::error::TrackerError;
 
@@ -31,13 +32,12 @@ const CONCURRENCY: usize = 8;
 /// Requests beside those, each without a reply for longer than its turn: what hangs keeps nothing else from the server. It is
 /// more than all looks at items of one process that are made at once.
 const SLOW: usize = 32;
-/// Pages of one list. A forge whose pages have no end is not followed for ever.
-const MAX_PAGES: usize = 200;
-
-/// Pages of a list that are read by [`Client::each_page`].
-const MOST_PAGES: usize = 5_000;
-/// Pages of a hundred rows that are requested by their number. GitLab refuses an offset above 50,000 rows.
-const MOST_NUMBERED: usize = 500;
+/// Rows of one list, whatever the size of its pages. A forge whose pages have no end is not followed for ever.
+const MAX_ROWS: u64 = 20_000;
+/// Rows of a list that are read by [`Client::each_page`].
+const MOST_ROWS: u64 = 500_000;
+/// Rows that are requested by the numbers of their pages. GitLab refuses an offset above that.
+const MOST_NUMBERED: u64 = 50_000;
 
 /// The client. One for each tracker.
 #[derive(Debug)]
@@ -347,13 +347,9 @@ impl Client {
         mut take: impl FnMut(&Reply) -> Result<ControlFlow<()>, TrackerError>,
     ) -> Result<Extent, TrackerError> {
         let mut order = Order::new(self, first, what);
-        order.most = MOST_PAGES;
-        let mut numbered = 0;
+        order.most = MOST_ROWS;
         while let Some(call) = order.next(self)? {
-            if call.url.query_pairs().any(|(key, _)| key == "page") {
-                numbered += 1;
-            }
-            if numbered >= MOST_NUMBERED {
+            if rows_before(&call.url).is_some_and(|rows| rows >= MOST_NUMBERED) {
                 tracing::warn!(
                     what,
                     "the list is longer than the server shows; only its beginning is read"
@@ -488,8 +484,10 @@ struct Order<'a> {
     what: &'a str,
     /// See [`Call::within`].
     within: String,
-    /// Pages that are read at most.
-    most: usize,
+    /// Rows that are read at most.
+    most: u64,
+    /// Rows that the pages so far may have had.
+    rows: u64,
     next: Option<Url>,
     seen: HashSet<Url>,
 }
@@ -499,7 +497,8 @@ impl<'a> Order<'a> {
         Self {
             what,
             within: client.transport.path_below_base(&first).to_owned(),
-            most: MAX_PAGES,
+            most: MAX_ROWS,
+            rows: 0,
             next: Some(first),
             seen: HashSet::new(),
         }
@@ -521,10 +520,11 @@ impl<'a> Order<'a> {
         let Some(url) = self.next.take() else {
             return Ok(None);
         };
-        if self.seen.len() >= self.most || !self.seen.insert(url.clone()) {
+        if self.rows >= self.most || !self.seen.insert(url.clone()) {
             let detail = format!("{}: its pages have no end", self.what);
             return Err(client.transport.unavailable(detail));
         }
+        self.rows = self.rows.saturating_add(page_size(&url));
         Ok(Some(self.call(url)))
     }
 

@@ -231,10 +231,14 @@ impl<'a> Found<'a> {
                 }
             },
             TrackerError::Unavailable { .. } => self.unavailable_in_a_row += 1,
+            // It was read, and takes no work.
+            TrackerError::Archived { .. } => {
+                self.unavailable_in_a_row = 0;
+                self.read = true;
+            }
             TrackerError::NotFound { .. }
             | TrackerError::Forbidden { .. }
             | TrackerError::Refused { .. }
-            | TrackerError::Archived { .. }
             | TrackerError::Confidential { .. }
             | TrackerError::Invalid { .. } => self.unavailable_in_a_row = 0,
         }

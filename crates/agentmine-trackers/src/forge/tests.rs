@@ -291,3 +291,35 @@ async fn a_page_that_is_too_large_is_read_in_smaller_ones() {
     assert!(error.to_string().contains("larger than"), "{error}");
     assert_eq!(server.received_requests().await.unwrap().len(), 6);
 }
+
+/// Smaller pages are more pages of the same list.
+#[tokio::test]
+async fn a_list_has_as_many_rows_in_smaller_pages() {
+    const PAGES: u64 = 210;
+    let server = MockServer::start().await;
+    let at = format!("{}/api/v4/notes", server.uri());
+    let answer = move |request: &wiremock::Request| {
+        let number = |key: &str| {
+            let mut pairs = request.url.query_pairs();
+            let found = pairs.find(|(own, _)| own == key);
+            found.and_then(|(_, value)| value.parse::<u64>().ok())
+        };
+        if number("per_page") == Some(100) {
+            return ResponseTemplate::new(200).set_body_string("x".repeat(2 << 20));
+        }
+        let page = number("page").unwrap_or(1);
+        let answer = ResponseTemplate::new(200).set_body_json(json!([page]));
+        let link = format!("<{at}?page={}&per_page=10>; rel=\"next\"", page + 1);
+        match page < PAGES {
+            true => answer.insert_header("link", link.as_str()),
+            false => answer,
+        }
+    };
+    let notes = Mock::given(path("/api/v4/notes"));
+    notes.respond_with(answer).mount(&server).await;
+    let client = client(&server, PATIENT);
+    let mut url = client.url(["notes"]);
+    url.set_query(Some("per_page=100"));
+    let found = client.list::<u64>(url, "notes").await.unwrap();
+    assert_eq!(found, (1..=PAGES).collect::<Vec<u64>>());
+}

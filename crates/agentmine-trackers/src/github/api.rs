@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
 use agentmine_runtime::config::{GitHub, Secret};
 use agentmine_runtime::tls::Authority;
+use http::StatusCode;
 use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -98,6 +99,11 @@ impl Api {
         })
     }
 
+    /// Whether it is asked as a GitHub App.
+    pub(super) fn is_app(&self) -> bool {
+        matches!(self.credentials, Credentials::App(_))
+    }
+
     pub(super) fn repo_url(&self, path: &str, rest: &[&str]) -> Result<Url, TrackerError> {
         let (owner, name) = split_path(path)?;
         let segments = ["repos", owner, name].into_iter();
@@ -177,7 +183,13 @@ impl Api {
     /// The same, asked for again.
     pub(super) async fn repo_now(&self, path: &str) -> Result<Repo, TrackerError> {
         let url = self.repo_url(path, &[])?;
-        let reply = self.client.get(url).await?;
+        let mut reply = self.client.get(url.clone()).await?;
+        if reply.status == StatusCode::NOT_FOUND
+            && let Credentials::App(app) = &self.credentials
+        {
+            app.look_for(path).await?;
+            reply = self.client.get(url).await?;
+        }
         let repo: Repo = reply.ok(&format!("repository {path}"))?.json()?;
         split_path(&repo.full_name)?;
         self.know(path.to_owned(), repo.clone());
@@ -335,8 +347,14 @@ pub(crate) fn host_of(api: &Url) -> Result<String, TrackerError> {
     Ok(match (host, api.port()) {
         ("api.github.com", _) => "github.com".to_owned(),
         (host, Some(port)) => format!("{host}:{port}"),
-        (host, None) => host.to_owned(),
+        (host, None) => pages_of(host).unwrap_or(host).to_owned(),
     })
+}
+
+/// The host of the pages and of git, of the API of an Enterprise Cloud with data residency: `api.SUBDOMAIN.ghe.com`.
+fn pages_of(api: &str) -> Option<&str> {
+    let pages = api.strip_prefix("api.")?;
+    pages.ends_with(".ghe.com").then_some(pages)
 }
 
 fn unauthorized(section: &Section, detail: &str) -> TrackerError {

@@ -255,19 +255,77 @@ impl App {
         let missing: Vec<String> = missing
             .map(|(name, level)| format!("{name}={level}"))
             .collect();
-        let detail = match missing.is_empty() {
-            true => refusal,
-            false => format!(
-                "the App's installation {id} lacks the permission {}",
-                missing.join(" and ")
+        let (detail, hint) = match (missing.is_empty(), &scope.repository) {
+            (true, Some(repository)) => (
+                format!("the App's installation {id} does not include {repository} ({refusal})"),
+                self.how_to_include(),
+            ),
+            (true, None) => (refusal, self.client.hint()),
+            (false, _) => (
+                format!(
+                    "the App's installation {id} lacks the permission {}",
+                    missing.join(" and ")
+                ),
+                "grant it in the App's settings, and accept the change in the installation's"
+                    .into(),
             ),
         };
         TrackerError::Forbidden {
             tracker: TrackerKind::GitHub,
             detail,
-            hint: "grant it in the App's settings, and accept the change in the installation's"
-                .into(),
+            hint,
         }
+    }
+
+    /// What makes a repository one of an installation's.
+    fn how_to_include(&self) -> String {
+        format!(
+            "give the App's installation access to it; if it was transferred, install the App for its new owner, and \
+             correct {}.repositories",
+            self.client.section
+        )
+    }
+
+    /// Finds the installation of a repository that is not found with that of its owner: it may have been transferred.
+    ///
+    /// # Errors
+    /// [`TrackerError::NotFound`] with what can be done, if no other installation includes it.
+    pub(super) async fn look_for(&self, path: &str) -> Result<(), TrackerError> {
+        let missing = |why: String| TrackerError::NotFound {
+            tracker: TrackerKind::GitHub,
+            what: format!("repository {path}{why}"),
+        };
+        let (owner, name) = path.split_once('/').unwrap_or((path, ""));
+        let place = ["repos", owner, name, "installation"];
+        let asked = self
+            .client
+            .ask::<Installation>(Method::GET, &place, None)
+            .await;
+        let found = match asked {
+            Ok(installation) => installation.id,
+            Err(TrackerError::NotFound { .. }) => {
+                let hint = self.how_to_include();
+                let why = format!(" (no installation of the App includes it; {hint})");
+                return Err(missing(why));
+            }
+            Err(error) => {
+                tracing::debug!(repository = path, %error, "its installation cannot be looked up");
+                return Err(missing(String::new()));
+            }
+        };
+        let mut state = self.state.lock().await;
+        if let Some(configured) = self.configured(&state).filter(|id| *id != found) {
+            return Err(missing(format!(
+                " (the App's installation {found} includes it, and {configured} is configured; remove \
+                 {}.app.installation)",
+                self.client.section
+            )));
+        }
+        if self.installation_of(&mut state, owner, Some(name)).await? == found {
+            return Err(missing(String::new()));
+        }
+        state.installations.insert(path.to_lowercase(), found);
+        Ok(())
     }
 
     /// The installation that is configured, while there is one.

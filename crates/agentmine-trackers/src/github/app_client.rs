@@ -172,7 +172,7 @@ impl AppClient {
         closed.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hint(&self) -> String {
+    pub(super) fn hint(&self) -> String {
         format!(
             "check {}.app: its id, its key, and what the App's installation may see and do",
             self.section

@@ -163,7 +163,17 @@ impl Scan {
     ) -> Read {
         match api.repo_url(path, &[]) {
             Ok(url) => {
-                let scan = self.scan_repository(api, path, label);
+                let scan = async {
+                    let scanned = Box::pin(self.scan_repository(api, path, label)).await;
+                    match scanned {
+                        // Another installation of the App may include it by now. Reading the repository finds it.
+                        Err(TrackerError::NotFound { .. }) if api.is_app() => {
+                            api.repo_now(path).await?;
+                            Box::pin(self.scan_repository(api, path, label)).await
+                        }
+                        scanned => scanned,
+                    }
+                };
                 api.unless_limited(url, found, scan).await
             }
             Err(error) => (Holder::App, Err(error)),
@@ -209,15 +219,19 @@ impl Scan {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        // Another repository may have the name now; its list is another one.
+        // Another repository may have the name now; its list is another one. It may have been archived since, or taken out of
+        // the archive.
         let repo = match (list.since, known) {
-            (Since::Same, Some(repo)) => repo,
+            (Since::Same, Some(repo)) if !repo.archived => repo,
             (Since::New, _) => match api.repo_known(path, REPO_TTL) {
                 Some(repo) => repo,
                 None => api.repo_now(path).await?,
             },
-            (Since::Same, None) | (Since::Changed, _) => api.repo_now(path).await?,
+            (Since::Same | Since::Changed, _) => api.repo_now(path).await?,
         };
+        if repo.archived {
+            return Err(TrackerError::archived(TrackerKind::GitHub, repo.full_name));
+        }
         let events = self.recent_events(api, &repo, &items, label).await?;
         let mut found = Vec::new();
         for item in items {

@@ -1,7 +1,10 @@
 //! The issue of AgentMine that shows the tasks of a repository.
 //!
-//! It is looked for among the issues of our account. Those of an App are looked for among all issues: the filter by creator finds
-//! none of them on some servers.
+//! It is looked for among the issues of our account. The filter by creator finds none of an App on some servers. Only if it shows
+//! nothing of the App at all, neither an issue nor a pull request, the issue is looked for among those of everybody, which in a
+//! large repository are many.
+
+use std::ops::ControlFlow;
 
 use agentmine_domain::ItemRef;
 use agentmine_runtime::failpoint::around;
@@ -55,57 +58,96 @@ impl Api {
         Ok(issue.updated_at)
     }
 
-    /// Whose issues are listed: those of our account, which has the name `login`, and of its former ones. `None` is everybody.
-    fn creators<'a>(&'a self, login: &'a str) -> Vec<Option<&'a str>> {
+    /// Whose issues are listed: those of our account, which has the name `login`, and of its former ones.
+    fn creators<'a>(&'a self, login: &'a str) -> impl Iterator<Item = &'a str> {
         let former = self.former_logins.iter().map(String::as_str);
-        let ours: Vec<&str> = std::iter::once(login).chain(former).collect();
-        match ours.iter().any(|login| login.ends_with("[bot]")) {
-            true => vec![None],
-            false => ours.into_iter().map(Some).collect(),
+        std::iter::once(login).chain(former)
+    }
+}
+
+/// What a list of issues shows of our account.
+#[derive(Debug, Default)]
+struct Ours {
+    /// Whether it wrote anything.
+    any: bool,
+    /// The first issue with the marker.
+    first: Option<u64>,
+}
+
+impl Issues<'_> {
+    /// Reads the issues that a person created, or all of them, up to the first with the marker.
+    async fn read(
+        &self,
+        creator: Option<&str>,
+        (login, marker): (&str, &str),
+    ) -> Result<Ours, TrackerError> {
+        let api = self.api;
+        let what = format!("the issues of {}", self.of.repo_path);
+        let mut url = api.repo_url(&self.of.repo_path, &["issues"])?;
+        url.query_pairs_mut()
+            .append_pair("state", "all")
+            .append_pair("sort", "created")
+            .append_pair("direction", "asc")
+            .append_pair("per_page", "100");
+        if let Some(creator) = creator {
+            url.query_pairs_mut().append_pair("creator", creator);
         }
+        let mut ours = Ours::default();
+        let take = |reply: &Reply| {
+            let page = api
+                .client
+                .fitting::<Issue>(reply.json::<Vec<Value>>()?, &what);
+            for issue in page {
+                if !api.is_ours(&login_of(issue.user), login) {
+                    continue;
+                }
+                ours.any = true;
+                let carries = issue.body.as_ref().is_some_and(|it| it.contains(marker));
+                if carries && issue.pull_request.is_none() {
+                    ours.first = Some(ours.first.map_or(issue.number, |it| it.min(issue.number)));
+                }
+            }
+            Ok(match ours.first {
+                // The others were opened later.
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            })
+        };
+        api.client.pages_until(url, &what, take).await?;
+        Ok(ours)
     }
 }
 
 #[async_trait]
 impl IssueList for Issues<'_> {
     async fn find(&self, marker: &str) -> Result<Option<u64>, TrackerError> {
-        let api = self.api;
-        let login = api.own_login().await?;
-        let what = format!("the issues of {}", self.of.repo_path);
-        let mut first = None;
-        for creator in api.creators(&login) {
-            let mut url = api.repo_url(&self.of.repo_path, &["issues"])?;
-            url.query_pairs_mut()
-                .append_pair("state", "all")
-                .append_pair("sort", "created")
-                .append_pair("direction", "asc")
-                .append_pair("per_page", "100");
-            if let Some(creator) = creator {
-                url.query_pairs_mut().append_pair("creator", creator);
-            }
-            let take = |reply: &Reply| {
-                let page = api
-                    .client
-                    .fitting::<Issue>(reply.json::<Vec<Value>>()?, &what);
-                for issue in page {
-                    let carries = issue.body.as_ref().is_some_and(|it| it.contains(marker));
-                    let is_issue = issue.pull_request.is_none();
-                    if carries && is_issue && api.is_ours(&login_of(issue.user), &login) {
-                        first = Some(first.map_or(issue.number, |it: u64| it.min(issue.number)));
-                    }
-                }
-                Ok(())
-            };
-            let is_own = creator.is_none_or(|creator| creator == login);
-            match api.client.each_page(url, &what, take).await {
-                // There is no account of that name any more.
-                Err(error) if !is_own && concerns_one(&error) => {
-                    tracing::debug!(?creator, %error, "the issues of a former account cannot be listed");
+        let login = self.api.own_login().await?;
+        let of_us = (login.as_str(), marker);
+        let (mut is_app, mut finds_apps) = (false, false);
+        let mut first: Option<u64> = None;
+        for creator in self.api.creators(&login) {
+            let is_bot = creator.ends_with("[bot]");
+            is_app |= is_bot;
+            match self.read(Some(creator), of_us).await {
+                // There is no account of that name any more, or the server finds no App by its name.
+                Err(error) if concerns_one(&error) && (creator != login || is_bot) => {
+                    tracing::debug!(creator, %error, "the issues of an account cannot be listed");
                 }
                 read => {
-                    read?;
+                    let Ours {
+                        any,
+                        first: of_creator,
+                    } = read?;
+                    finds_apps |= is_bot && any;
+                    first = first.into_iter().chain(of_creator).min();
                 }
             }
+        }
+        if is_app && !finds_apps {
+            first = first
+                .into_iter()
+                .chain(self.read(None, of_us).await?.first)
+                .min();
         }
         Ok(first)
     }

@@ -80,6 +80,10 @@ impl Scan {
             }
             Err(error) => return Err(error),
         };
+        if repo.archived {
+            tracing::debug!(repository = %path, "a search result is skipped: its repository is archived");
+            return Ok(None);
+        }
         if !issue.asks_by(label) {
             return Ok(None);
         }

@@ -456,6 +456,51 @@ async fn a_missing_repository_does_not_stop_the_others() {
 }
 
 #[tokio::test]
+async fn an_archived_repository_is_skipped_while_it_is_archived() {
+    let server = MockServer::start().await;
+    let mut archived = repo(42);
+    archived["archived"] = true.into();
+    let at = "/repos/octo/demo";
+    let mock = Mock::given(method("GET")).and(path(at));
+    let mock = mock.respond_with(ok(archived)).up_to_n_times(2);
+    mock.mount(&server).await;
+    on(&server, "GET", at, ok(repo(42))).await;
+    let list = "/repos/octo/demo/issues";
+    let unchanged = Mock::given(path(list)).and(header("if-none-match", "\"v1\""));
+    let unchanged = unchanged.respond_with(ResponseTemplate::new(304));
+    unchanged.mount(&server).await;
+    let full = json!([issue(&server, 7, "2026-01-01T00:00:00Z")]);
+    on(
+        &server,
+        "GET",
+        list,
+        ok(full).insert_header("etag", "\"v1\""),
+    )
+    .await;
+    let event = json!([{ "id": 5, "event": "labeled", "label": { "name": LABEL } }]);
+    on(
+        &server,
+        "GET",
+        "/repos/octo/demo/issues/7/events",
+        ok(event),
+    )
+    .await;
+    let tracker = tracker(&server);
+    for _ in 0..2 {
+        // It is no fault of the scan as a whole.
+        assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
+        let skipped = tracker.skipped();
+        assert_eq!(skipped.len(), 1);
+        assert!(
+            skipped[0].reason.contains("octo/demo is archived"),
+            "{skipped:?}"
+        );
+    }
+    assert_eq!(tracker.candidates(LABEL).await.unwrap().len(), 1);
+    assert_eq!(tracker.skipped(), []);
+}
+
+#[tokio::test]
 async fn what_concerns_one_repository_or_item_skips_nothing_else() {
     let server = with_repo().await;
     let forbidden = json!({ "message": "Resource protected by organization SAML enforcement." });
@@ -1017,17 +1062,36 @@ async fn an_issue_of_ours_is_looked_for_among_those_of_our_accounts() {
     let found = tracker.issue_of_ours(&item(&server), &new, &permit()).await;
     assert_eq!(found.unwrap(), OurIssue::Found(9));
 
-    // Some servers find no issue of an App by its creator.
-    let server = with_repo().await;
-    let login = json!({ "login": "miner[bot]" });
-    on(&server, "GET", "/user", ok(login)).await;
-    let mock = Mock::given(method("GET")).and(path(list));
-    let mock = mock.and(query_param_is_missing("creator"));
-    let answer = own(&server, "miner[bot]");
-    mock.respond_with(answer).mount(&server).await;
-    let tracker = tracker_of_former(&server, &["old"]);
-    let found = tracker.issue_of_ours(&item(&server), &new, &permit()).await;
-    assert_eq!(found.unwrap(), OurIssue::Found(9));
+    // Some servers find no issue of an App by its creator. One that finds another issue or a pull request of it finds all.
+    for (finds, listed) in [("nothing", 1_u64), ("another", 0), ("it", 0)] {
+        let server = with_repo().await;
+        let login = json!({ "login": "miner[bot]" });
+        on(&server, "GET", "/user", ok(login.clone())).await;
+        let mut another = issue(&server, 8, "2026-01-01T00:00:00Z");
+        another["user"] = login;
+        let answer = match finds {
+            "nothing" => ok(json!([])),
+            "another" => ok(json!([another])),
+            _ => own(&server, "miner[bot]"),
+        };
+        for (creator, answer) in [("miner[bot]", answer), ("old", ok(json!([])))] {
+            let mock = Mock::given(method("GET")).and(path(list));
+            let mock = mock.and(query_param("creator", creator));
+            mock.respond_with(answer).mount(&server).await;
+        }
+        let mock = Mock::given(method("GET")).and(path(list));
+        let mock = mock.and(query_param_is_missing("creator"));
+        let all = mock.respond_with(own(&server, "miner[bot]"));
+        all.expect(listed).mount(&server).await;
+        let opened = issue(&server, 10, "2026-01-01T00:00:00Z");
+        on(&server, "POST", list, ok(opened)).await;
+        let tracker = tracker_of_former(&server, &["old"]);
+        let found = tracker.issue_of_ours(&item(&server), &new, &permit()).await;
+        match (finds, found.unwrap()) {
+            ("another", OurIssue::Opened { number, .. }) => assert_eq!(number, 10),
+            (_, found) => assert_eq!(found, OurIssue::Found(9), "{finds}"),
+        }
+    }
 }
 
 #[tokio::test]
@@ -1211,6 +1275,14 @@ fn hosts_and_clone_addresses_are_checked() {
     assert_eq!(
         host_of(&url("https://ghe.test/api/v3/")).unwrap(),
         "ghe.test"
+    );
+    assert_eq!(
+        host_of(&url("https://api.octo.ghe.com/")).unwrap(),
+        "octo.ghe.com"
+    );
+    assert_eq!(
+        host_of(&url("https://api.ghe.test/")).unwrap(),
+        "api.ghe.test"
     );
     assert!(host_of(&url("ftp://ghe.test/")).is_err());
     let api = url("https://ghe.test/api/v3/");

@@ -16,7 +16,7 @@ use futures::future::join_all;
 
 use super::api::{Api, invalid};
 use super::lists::{Asking, LabelledLists, Listing, Projects};
-use super::wire::person_of;
+use super::wire::{Project, person_of};
 use crate::error::TrackerError;
 use crate::forge::{
     Change, Dated, Faults, Found, Holder, LabelChange, Labelled, Section, Trigger, Triggers,
@@ -111,7 +111,11 @@ impl Scan {
         label: &str,
     ) -> Result<Vec<Candidate>, TrackerError> {
         let mut found = Found::new(&self.faults);
-        let id = api.project(path, ID_TTL).await?.id.to_string();
+        let id = match writable(api, path).await {
+            // The scan reports it, if it is configured by its name.
+            Err(TrackerError::Archived { .. }) => return Ok(Vec::new()),
+            project => project?.id.to_string(),
+        };
         let listing = Listing {
             of: "projects",
             id: &id,
@@ -144,8 +148,9 @@ impl Scan {
     ) -> Result<BTreeMap<String, BTreeSet<u64>>, TrackerError> {
         let mut namespaces: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
         for path in &self.projects {
-            match api.project(path, ID_TTL).await {
+            match writable(api, path).await {
                 Ok(project) => {
+                    found.readable(path);
                     let path = &project.path_with_namespace;
                     let namespace = path.rsplit_once('/').map_or("", |(namespace, _)| namespace);
                     let ids = namespaces.entry(namespace.to_owned()).or_default();
@@ -353,6 +358,16 @@ impl Scan {
         let newest = changes.max_by_key(|change| change.id);
         Ok(self.triggers.decide(&seen, newest))
     }
+}
+
+/// The project at a path, if it takes work.
+async fn writable(api: &Api, path: &str) -> Result<Project, TrackerError> {
+    let mut project = api.project(path, ID_TTL).await?;
+    if project.read_only().is_some() {
+        // It may have been taken out of the archive since.
+        project = api.project(path, Duration::ZERO).await?;
+    }
+    project.read_only().map_or(Ok(project), Err)
 }
 
 /// Whether a project is of a group or of one of its subgroups, by their paths.

@@ -20,17 +20,8 @@ const GIT_USER: &str = "oauth2";
 impl Api {
     pub(super) async fn repository(&self, item: &ItemRef) -> Result<Repository, TrackerError> {
         let project = self.project(&item.repo_id, Duration::ZERO).await?;
-        let tracker = TrackerKind::GitLab;
-        if project.archived {
-            return Err(TrackerError::archived(tracker, project.path_with_namespace));
-        }
-        if project.marked_for_deletion_on.is_some() {
-            return Err(TrackerError::Archived {
-                tracker,
-                what: project.path_with_namespace,
-                state: "to be deleted",
-                remedy: "restore it",
-            });
+        if let Some(error) = project.read_only() {
+            return Err(error);
         }
         let url = &project.http_url_to_repo;
         let default_branch = project.default_branch.ok_or_else(|| {

@@ -303,6 +303,45 @@ async fn a_project_that_is_to_be_deleted_is_read_only() {
 }
 
 #[tokio::test]
+async fn an_archived_project_is_skipped_while_it_is_archived() {
+    let server = with_me().await;
+    let project = |archived: bool| {
+        ok(json!({
+            "id": 42, "path_with_namespace": "group/sub/demo", "default_branch": "main", "http_url_to_repo": "u",
+            "archived": archived,
+        }))
+    };
+    let at = "/api/v4/projects/group%2Fsub%2Fdemo";
+    // The first scan asks twice.
+    let archived = Mock::given(method("GET")).and(path(at));
+    let archived = archived.respond_with(project(true)).up_to_n_times(2);
+    archived.mount(&server).await;
+    let later = Mock::given(method("GET")).and(path(at));
+    later.respond_with(project(false)).mount(&server).await;
+    for list in ["issues", "merge_requests"] {
+        on(
+            &server,
+            "GET",
+            &format!("/projects/42/{list}"),
+            ok(json!([])),
+        )
+        .await;
+    }
+    let tracker = tracker(&server);
+    assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
+    let skipped = tracker.skipped();
+    assert_eq!(skipped.len(), 1);
+    assert!(
+        skipped[0].reason.contains("demo is archived"),
+        "{skipped:?}"
+    );
+    assert_eq!(count(&server, "GET", "/projects/42/issues").await, 0);
+    assert_eq!(tracker.candidates(LABEL).await.unwrap(), []);
+    assert_eq!(tracker.skipped(), []);
+    assert_ne!(count(&server, "GET", "/projects/42/issues").await, 0);
+}
+
+#[tokio::test]
 async fn pages_are_followed_although_the_server_names_its_outer_address() {
     let server = MockServer::start().await;
     let project = json!({

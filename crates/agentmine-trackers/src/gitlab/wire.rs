@@ -1,8 +1,10 @@
 //! The part of GitLab's JSON that is used. Unknown fields are ignored: GitLab often adds some.
 
+use agentmine_domain::TrackerKind;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
+use crate::error::TrackerError;
 use crate::people::Person;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -46,6 +48,23 @@ pub(super) struct Project {
 }
 
 impl Project {
+    /// Why nothing can be written to it.
+    pub(super) fn read_only(&self) -> Option<TrackerError> {
+        let (tracker, what) = (TrackerKind::GitLab, self.path_with_namespace.clone());
+        if self.archived {
+            Some(TrackerError::archived(tracker, what))
+        } else {
+            self.marked_for_deletion_on
+                .is_some()
+                .then_some(TrackerError::Archived {
+                    tracker,
+                    what,
+                    state: "to be deleted",
+                    remedy: "restore it",
+                })
+        }
+    }
+
     /// Whether everybody may read its issues.
     pub(super) fn shows_issues(&self) -> bool {
         let is_public = self.visibility.as_deref() == Some("public");

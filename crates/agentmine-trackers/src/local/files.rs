@@ -104,7 +104,9 @@ impl Folders {
                 }
                 Err(std::fs::TryLockError::WouldBlock) => {
                     let path = path.display();
-                    return Err(unavailable(format!("another process holds {path}")));
+                    return Err(unavailable(format!(
+                        "another process holds {path}. hint: wait until it has finished, then repeat the command"
+                    )));
                 }
                 Err(std::fs::TryLockError::Error(error)) => return Err(io(&path, &error)),
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use agentmine_git::{View, ViewError};
 use sha2::{Digest, Sha256};
 
-use super::error::{invalid, refused, unavailable};
+use super::error::{invalid, refused, remedy, unavailable};
 use crate::error::TrackerError;
 
 const MAX_FILE: u64 = 256 << 10;
@@ -35,8 +35,8 @@ impl Repo {
             ViewError::NoRepository(_) => invalid(format!(
                 "{shown} is not a git repository. hint: run `git init` and commit there"
             )),
-            ViewError::NoGit(_) => unavailable(error.to_string()),
-            ViewError::Foreign { .. } => invalid(error.to_string()),
+            ViewError::NoGit(_) => unavailable(error.with_hint()),
+            ViewError::Foreign { .. } => invalid(error.with_hint()),
             ViewError::Configuration { .. } | ViewError::Io(_) => {
                 invalid(format!("{shown}: {error}"))
             }
@@ -142,10 +142,10 @@ fn git(view: &View, args: &[&str]) -> Result<Output, TrackerError> {
     let top = view.top().display();
     let mut git = view
         .git()
-        .map_err(|error| unavailable(format!("{top}: {error}")))?;
+        .map_err(|error| unavailable(format!("{top}: {error}. hint: {}", remedy(&error))))?;
     git.args(args)
         .output()
-        .map_err(|error| unavailable(ViewError::NoGit(error).to_string()))
+        .map_err(|error| unavailable(ViewError::NoGit(error).with_hint()))
 }
 
 fn text(output: Output) -> Option<String> {

@@ -25,8 +25,8 @@ use std::path::PathBuf;
 use agentmine_runtime::exit::Exit;
 use anyhow::Result;
 
-pub(crate) use args::McpArgs;
-use args::{McpCommand, With};
+use args::With;
+pub(crate) use args::{McpArgs, McpCommand};
 
 /// Runs one of the commands.
 pub(crate) async fn run(config: Option<PathBuf>, args: McpArgs) -> Result<Exit> {

@@ -2,7 +2,10 @@
 
 use agentmine_control::view::{SessionView, TaskDetails, TaskView};
 
-use crate::print::{cell, clean, line, one_line, table, trimmed};
+use crate::print::{cell, clean, line, one_line, table, trimmed, wrapped, wrapped_lines};
+
+/// Columns before a value.
+const INDENT: usize = 10;
 
 pub(super) fn print_list(tasks: &[TaskView]) {
     if tasks.is_empty() {
@@ -48,7 +51,9 @@ fn assignee(task: &TaskView) -> String {
 pub(super) fn print_details(details: &TaskDetails) {
     let task = &details.task;
     let fact = |name: &str, value: String| line(format!("{name:<9} {value}"));
-    line(format!("task #{}  {}", task.id, one_line(&task.title, 120)));
+    let head = format!("task #{}  ", task.id);
+    let title = wrapped(&one_line(&task.title, 120), head.len());
+    line(format!("{head}{title}"));
     if let (Some(repository), None) = (&task.repository, &task.item) {
         fact("in", one_line(repository, 200));
     }
@@ -64,7 +69,7 @@ pub(super) fn print_details(details: &TaskDetails) {
         .map_or_else(String::new, |it| format!(" ({it})"));
     fact("status", format!("{}{detail}", task.status));
     if let Some(reason) = &task.reason {
-        fact("reason", clean(reason));
+        fact("reason", wrapped_lines(reason, INDENT));
     }
     fact("kind", format!("{}, priority {}", task.kind, task.priority));
     let assignee = assignee(task);
@@ -77,13 +82,14 @@ pub(super) fn print_details(details: &TaskDetails) {
         .map(|on| format!("#{} ({})", on.id, on.status))
         .collect();
     if !on.is_empty() {
-        fact("after", on.join(", "));
+        fact("after", wrapped(&on.join(", "), INDENT));
     }
     if let Some(agent) = &task.agent {
         fact("agent", agent.clone());
     }
     if !task.write_scope.is_empty() {
-        fact("changes", one_line(&task.write_scope.join(" "), 400));
+        let scope = one_line(&task.write_scope.join(" "), 400);
+        fact("changes", wrapped(&scope, INDENT));
     }
     fact("branch", task.branch.clone());
     if let Some(url) = &task.pull_request_url {
@@ -104,11 +110,12 @@ fn print_session(session: &SessionView) {
     let end = session.end.as_deref().unwrap_or("running");
     let reason = session.reason.as_deref();
     let reason = reason.map_or_else(String::new, |why| format!(": {}", one_line(why, 100)));
-    line(format!(
-        "session   {} ({}) {end}{reason}",
+    let text = format!(
+        "{} ({}) {end}{reason}",
         session.id,
         one_line(&session.client, 40)
-    ));
+    );
+    line(format!("session   {}", wrapped(&text, INDENT)));
 }
 
 /// What to do with a task that was just made.

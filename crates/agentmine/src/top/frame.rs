@@ -5,7 +5,7 @@ use console::{measure_text_width, style, truncate_str};
 
 use super::snapshot::{Row, Snapshot, Totals};
 use crate::live::count;
-use crate::print::one_line;
+use crate::print::{one_line, wrapped_within};
 use crate::queue::span;
 
 /// The room for a frame.
@@ -28,13 +28,18 @@ impl Size {
         })
     }
 
+    fn columns(self) -> Option<usize> {
+        match self {
+            Self::Unlimited => None,
+            Self::Wide { columns } | Self::Of { columns, .. } => Some(columns),
+        }
+    }
+
     /// A line that fits.
     pub(super) fn cut(self, line: &str) -> String {
-        match self {
-            Self::Unlimited => line.trim_end().to_owned(),
-            Self::Wide { columns } | Self::Of { columns, .. } => {
-                truncate_str(line.trim_end(), columns, "…").into_owned()
-            }
+        match self.columns() {
+            None => line.trim_end().to_owned(),
+            Some(columns) => truncate_str(line.trim_end(), columns, "…").into_owned(),
         }
     }
 }
@@ -48,10 +53,10 @@ pub(super) fn frame(
 ) -> Vec<String> {
     let mut lines = vec![head(snapshot, address, size)];
     lines.extend(trouble.map(|why| format!("not refreshed: {}", one_line(why, 400))));
-    lines.extend(queue(snapshot));
-    lines.push(totals(&snapshot.totals));
+    lines.extend(queue(snapshot, size));
+    lines.extend(fact("sessions", &totals(&snapshot.totals), size));
     lines.push(String::new());
-    lines.extend(sessions(&snapshot.sessions));
+    lines.extend(sessions(&snapshot.sessions, size));
     let room = match size {
         Size::Unlimited | Size::Wide { .. } => lines.len(),
         Size::Of { rows, .. } => rows,
@@ -87,18 +92,16 @@ fn head(snapshot: &Snapshot, address: &str, size: Size) -> String {
 }
 
 /// All priorities together, and each that has tasks.
-fn queue(snapshot: &Snapshot) -> Vec<String> {
+fn queue(snapshot: &Snapshot, size: Size) -> Vec<String> {
     let queue = &snapshot.queue;
     let total = queue.total();
     let is_empty =
         |it: &&PriorityDepth| it.due + it.backing_off + it.running + it.paused + it.waiting > 0;
-    let mut lines = vec![format!("queue     {}", depth(&total))];
+    let mut lines = fact("queue", &depth(&total), size);
     let used: Vec<&PriorityDepth> = queue.priorities.iter().filter(is_empty).collect();
     if used.len() > 1 {
-        lines.extend(
-            used.iter()
-                .map(|it| format!("{:<9} {}", it.priority, depth(it))),
-        );
+        let of_each = used.iter();
+        lines.extend(of_each.flat_map(|it| fact(&it.priority, &depth(it), size)));
     }
     let owed = [
         ("wake-ups to publish", queue.unpublished),
@@ -117,9 +120,17 @@ fn queue(snapshot: &Snapshot) -> Vec<String> {
         })
         .collect();
     if !owed.is_empty() {
-        lines.push(format!("owed      {}", owed.join(", ")));
+        lines.extend(fact("owed", &owed.join(", "), size));
     }
     lines
+}
+
+/// A value after its name, on as many lines as it needs.
+fn fact(name: &str, value: &str, size: Size) -> Vec<String> {
+    const INDENT: usize = 10;
+    let columns = size.columns().and_then(|it| u16::try_from(it).ok());
+    let text = format!("{name:<9} {}", wrapped_within(columns, value, INDENT));
+    text.lines().map(ToOwned::to_owned).collect()
 }
 
 fn depth(of: &PriorityDepth) -> String {
@@ -149,7 +160,7 @@ fn totals(totals: &Totals) -> String {
         n => format!(" (newest {n})"),
     };
     format!(
-        "sessions  {running} running{rate}; {} tokens in, {} out, {}{of}",
+        "{running} running{rate}; {} tokens in, {} out, {}{of}",
         count(*input_tokens),
         count(*output_tokens),
         money(*cost_micros)
@@ -168,7 +179,13 @@ const HEADER: [&str; 9] = [
     "SESSION", "TASK", "STATE", "CLIENT", "MODEL", "TIME", "CALLS", "TOKENS", "COST",
 ];
 
-fn sessions(rows: &[Row]) -> Vec<String> {
+/// The columns that leave their room to the title, the least important first: of model, client, calls, tokens, cost,
+/// session and time.
+const LESS_IMPORTANT: [usize; 7] = [4, 3, 6, 7, 8, 0, 5];
+/// Columns that a title has at least, if there are others to omit.
+const TITLE: usize = 10;
+
+fn sessions(rows: &[Row], size: Size) -> Vec<String> {
     if rows.is_empty() {
         return vec!["no sessions yet; `agentmine task list` lists the tasks".to_owned()];
     }
@@ -178,9 +195,17 @@ fn sessions(rows: &[Row]) -> Vec<String> {
         widths.chain([HEADER[at].len()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..HEADER.len()).map(width).collect();
+    let mut kept: Vec<usize> = (0..HEADER.len()).collect();
+    for at in LESS_IMPORTANT {
+        let needed = kept.iter().map(|at| widths[*at] + 2).sum::<usize>() + TITLE;
+        if size.columns().is_none_or(|columns| needed <= columns) {
+            break;
+        }
+        kept.retain(|it| *it != at);
+    }
     let joined = |row: &[String]| {
-        let padded = row.iter().zip(&widths);
-        let padded = padded.map(|(cell, width)| {
+        let padded = kept.iter().map(|at| {
+            let (cell, width) = (&row[*at], widths[*at]);
             format!(
                 "{cell}{}",
                 " ".repeat(width.saturating_sub(measure_text_width(cell)))
@@ -272,6 +297,20 @@ mod tests {
                     assert!(!line.contains('\n'), "{line:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_narrow_frame_shows_all_of_its_sums() {
+        let size = Size::Wide { columns: 30 };
+        let lines = frame(&snapshot(), "db", None, size);
+        let text = lines.join("\n");
+        assert!(
+            !text.contains("paused…") && !text.contains("due…"),
+            "{text}"
+        );
+        for part in ["42 due", "backing off", "0 waiting", "no cost"] {
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

@@ -23,6 +23,12 @@ pub(crate) enum WorkerCommand {
     /// task's branch, and begins a session. Run the printed command, then `agentmine session end`. For agentmine, the default
     /// of a task of a tracker: queues the task for the fleet's workers. With --local, AgentMine works on the task here
     /// and now, in a sandbox on a clone of the current folder's repository.
+    #[command(
+        mut_arg("base_url", only_local),
+        mut_arg("model", only_local),
+        mut_arg("check", only_local),
+        mut_arg("sandbox", only_local)
+    )]
     Run {
         /// The task's number or UUID
         task: String,
@@ -67,6 +73,11 @@ pub(crate) enum WorkerCommand {
         #[command(flatten)]
         json: Json,
     },
+}
+
+/// An argument of the loop in this process, which nothing else reads.
+fn only_local(arg: clap::Arg) -> clap::Arg {
+    arg.requires("local")
 }
 
 /// Runs one of the commands.
@@ -187,4 +198,34 @@ fn print_list(page: &WorkerPage) {
         ]);
     }
     line(trimmed(&table));
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::args::Args;
+
+    #[test]
+    fn what_only_work_here_reads_is_refused_without_it() {
+        let parsed = |more: &[&str]| {
+            let args = ["agentmine", "worker", "run", "1"];
+            Args::try_parse_from(args.iter().chain(more).copied())
+        };
+        for given in [
+            ["--base-url", "http://127.0.0.1/v1"],
+            ["--model", "small"],
+            ["--check", "true"],
+            ["--sandbox", "local"],
+        ] {
+            let error = parsed(&given).unwrap_err();
+            assert_eq!(
+                error.kind(),
+                clap::error::ErrorKind::MissingRequiredArgument,
+                "{error}"
+            );
+            assert!(parsed(&[&given[..], &["--local"]].concat()).is_ok());
+        }
+        assert!(parsed(&[]).is_ok());
+    }
 }

@@ -290,6 +290,7 @@ fn brief() -> Brief {
         round: None,
         agent_prompt: String::new(),
         repository_prompt: String::new(),
+        absent: Vec::new(),
         memory: String::new(),
         branch: "agentmine/issue-1".into(),
         workspace: "/workspace".into(),

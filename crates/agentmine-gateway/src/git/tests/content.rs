@@ -342,49 +342,219 @@ async fn a_submodule_that_runs_a_program_is_refused() {
     }
 }
 
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_submodules_is_checked_whatever_its_file_was_before(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let text = "[submodule \"s\"]\n\tpath = s\n\turl = \"ext::sh -c x\"\n";
+    write(&repo, "notes.txt", text);
+    world.commit(&repo, "one.txt").await;
+    world.git(&repo, "mv notes.txt .gitmodules").await.ok();
+    world.commit(&repo, "two.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("names a submodule"), "{shown}");
+    // Upstream has the file already, so that the second push does not bring it.
+    world
+        .git(&repo, "push -q origin work~1:refs/heads/work")
+        .await
+        .ok();
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("names a submodule"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_submodules_that_upstream_has_is_left_alone() {
+    let world = World::new(Kind::Http).await;
+    let human = world.home.path().join("human");
+    let text = "[submodule \"s\"]\n\tpath = s\n\turl = \"codecommit::eu-west-1://s\"\n";
+    write(&human, ".gitmodules", text);
+    world.human_commit("main", "setup.txt").await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    let head = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, head);
+}
+
+/// The id of an object that git makes of its input.
+fn made(repo: &std::path::Path, input: &[u8], args: &[&str]) -> String {
+    use std::io::Write as _;
+    let mut git = std::process::Command::new("git")
+        .args(args)
+        .current_dir(repo)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    git.stdin.take().unwrap().write_all(input).unwrap();
+    let made = git.wait_with_output().unwrap();
+    assert!(made.status.success());
+    String::from_utf8(made.stdout).unwrap().trim().to_owned()
+}
+
+/// A folder with one entry in this mode, which git itself need not write.
+fn folder(repo: &std::path::Path, (mode, name): (&str, &str), id: &str) -> String {
+    let mut entry = format!("{mode} {name}\0").into_bytes();
+    let id = (0..id.len()).step_by(2).map(|at| &id[at..at + 2]);
+    entry.extend(id.map(|hex| u8::from_str_radix(hex, 16).unwrap()));
+    let args = ["hash-object", "-t", "tree", "-w", "--stdin", "--literally"];
+    made(repo, &entry, &args)
+}
+
+/// Git reads each of these modes as that of a folder.
+#[rstest]
+#[case("0040000", "github-token in inner/key.txt")]
+#[case("00040000", "github-token in inner/key.txt")]
+#[case("40755", "github-token in inner/key.txt")]
+#[case("240000", "an entry that cannot be read")]
+#[case("40000040000", "an entry that cannot be read")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_in_an_unusual_mode_is_searched_like_any_other(
+    #[case] mode: &str,
+    #[case] reason: &str,
+) {
+    let world = World::new(Kind::Path).await;
+    let repo = world.clone_into("repo", &[]).await;
+    let key = made(&repo, TOKEN.as_bytes(), &["hash-object", "-w", "--stdin"]);
+    let inner = folder(&repo, ("100644", "key.txt"), &key);
+    let tree = folder(&repo, (mode, "inner"), &inner);
+    let commit = format!("commit-tree -p origin/main -m x {tree}");
+    let commit = world.git(&repo, &commit).await.ok();
+    let push = format!("push origin {commit}:refs/heads/work");
+    let shown = world.git(&repo, &push).await.err();
+    assert!(shown.contains(reason), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
 /// Few objects that are a tree of more files than any disk holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_that_expand_without_end_are_refused_at_once() {
-    use std::io::Write as _;
     let world = World::new(Kind::Http).await;
     let repo = world.clone_into("repo", &[]).await;
-    let make = |input: String, args: &[&str]| {
-        let mut git = std::process::Command::new("git")
-            .args(args)
-            .current_dir(&repo)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        git.stdin
-            .take()
-            .unwrap()
-            .write_all(input.as_bytes())
-            .unwrap();
-        let made = git.wait_with_output().unwrap();
-        assert!(made.status.success());
-        String::from_utf8(made.stdout).unwrap().trim().to_owned()
-    };
-    let blob = make("x".into(), &["hash-object", "-w", "--stdin"]);
-    for (levels, width, reason) in [
-        (10, 10, "more than 3000000 files"),
-        (1100, 1, "nested more than"),
+    let blob = made(&repo, b"x", &["hash-object", "-w", "--stdin"]);
+    let empty = made(&repo, b"", &["mktree"]);
+    let long = "x".repeat(250);
+    // How often each folder has the one below it, under which name, and what is at the bottom.
+    for (levels, width, name, bottom, reason) in [
+        (
+            10,
+            10,
+            "f",
+            ("100644", "blob", blob.as_str()),
+            "more than 3000000 files and folders",
+        ),
+        (
+            2,
+            20_000,
+            "f",
+            ("040000", "tree", empty.as_str()),
+            "more than 3000000 files and folders",
+        ),
+        (
+            1100,
+            1,
+            "f",
+            ("100644", "blob", blob.as_str()),
+            "nested more than",
+        ),
+        (
+            20,
+            1,
+            long.as_str(),
+            ("100644", "blob", blob.as_str()),
+            "longer than 4096 bytes",
+        ),
     ] {
         let entries = |mode: &str, kind: &str, id: &str| -> String {
             (0..width)
-                .map(|n| format!("{mode} {kind} {id}\tf{n}\n"))
+                .map(|n| format!("{mode} {kind} {id}\t{name}{n}\n"))
                 .collect()
         };
-        let mut tree = make(entries("100644", "blob", &blob), &["mktree"]);
-        for _ in 0..levels {
-            tree = make(entries("040000", "tree", &tree), &["mktree"]);
+        let (mode, kind, id) = bottom;
+        let mut tree = made(&repo, entries(mode, kind, id).as_bytes(), &["mktree"]);
+        for _ in 1..levels {
+            let above = entries("040000", "tree", &tree);
+            tree = made(&repo, above.as_bytes(), &["mktree"]);
         }
-        let base = world.git(&repo, "rev-parse origin/main").await.ok();
-        let commit = format!("commit-tree -p {base} -m x {tree}");
+        let commit = format!("commit-tree -p origin/main -m x {tree}");
         let commit = world.git(&repo, &commit).await.ok();
         let push = format!("push origin {commit}:refs/heads/work");
         let shown = world.git(&repo, &push).await.err();
         assert!(shown.contains(reason), "{shown}");
         assert_eq!(world.upstream_head("work").await, "");
     }
+}
+
+/// A world in which `.github/workflows` is protected, and `main` has changed a file there in its last commit.
+async fn with_protected_workflow(kind: Kind) -> World {
+    let world = World::with(kind, |rights| {
+        rights.policy.refuse_paths = vec![".github/workflows/**".into()];
+    })
+    .await;
+    let human = world.home.path().join("human");
+    for (text, file) in [
+        ("on: pull_request_target\n", "a.txt"),
+        ("on: push\n", "b.txt"),
+    ] {
+        write(&human, ".github/workflows/ci.yml", text);
+        world.human_commit("main", file).await;
+    }
+    world
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_of_an_old_commit_does_not_undo_a_change_of_a_protected_path(#[case] kind: Kind) {
+    let world = with_protected_workflow(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    let merge = "commit-tree -p origin/main -p origin/main~1 -m merge origin/main~1^{tree}";
+    let merge = world.git(&repo, merge).await.ok();
+    let push = format!("push origin {merge}:refs/heads/work");
+    let shown = world.git(&repo, &push).await.err();
+    let reason = ".github/workflows/ci.yml may not be changed here";
+    assert!(shown.contains(reason), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
+/// The folders of commits whose history was fetched before have to be fetched all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_of_what_others_changed_is_accepted_after_their_branch_has_moved() {
+    let world = with_protected_workflow(Kind::Http).await;
+    let upstream = world.upstream.clone();
+    world
+        .git(&upstream, "config uploadpack.allowFilter true")
+        .await
+        .ok();
+    world.git(&upstream, "branch other main").await.ok();
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work origin/main~1").await.ok();
+    world.commit(&repo, "one.txt").await;
+    world
+        .git(&repo, "merge -q --no-edit origin/main")
+        .await
+        .ok();
+    let head = world.git(&repo, "rev-parse HEAD").await.ok();
+    world.human_commit("main", "moved.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, head);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_protected_path_in_an_unrelated_history_is_refused_beside_the_same_file() {
+    let world = with_protected_workflow(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -q --orphan work").await.ok();
+    write(&repo, "!same.yml", "on: [push]\n");
+    write(&repo, ".github/workflows/new.yml", "on: [push]\n");
+    world.commit(&repo, "one.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    let reason = ".github/workflows/new.yml may not be changed here";
+    assert!(shown.contains(reason), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
 }

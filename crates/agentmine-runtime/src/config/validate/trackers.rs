@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::rules::{Rules, shown};
 use crate::app_key::AppKey;
 use crate::config::capacity::{Capacity, quiet};
+use crate::config::check::cut;
 use crate::config::labels::{Labels, same_label};
 use crate::config::schema::Config;
 use crate::config::secret::Secret;
@@ -24,6 +25,13 @@ impl Rules<'_> {
             &github.api_url,
             &format!("put the token into {section}.token"),
         );
+        let host = github.api_url.host_str().unwrap_or_default();
+        if host.ends_with(".ghe.com") && !host.starts_with("api.") {
+            let seen = format!("the host {}", shown(host));
+            let expected = "that of the API, `api.SUBDOMAIN.ghe.com`";
+            self.fault(&format!("{section}.api_url"), seen, expected)
+                .hint = Some(format!("write `https://api.{}/`", cut(host)));
+        }
         for (at, name) in github.repositories.iter().enumerate() {
             let fine = name.split_once('/').is_some_and(|(owner, name)| {
                 let part = |part: &str| {
