@@ -220,6 +220,7 @@ fn processes_of_the_worker_are_not_in_its_process_group() {
         "agentmine-tools",
         // Tests.
         "contract",
+        "consumer/src/testing.rs",
         "web/attacks",
         // They lead a session of their own: process/spawn.rs.
         "agentmine-mcp/src/process.rs",

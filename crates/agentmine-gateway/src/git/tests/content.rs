@@ -366,6 +366,24 @@ async fn a_list_of_submodules_is_checked_whatever_its_file_was_before(#[case] ki
     assert!(shown.contains("names a submodule"), "{shown}");
 }
 
+/// A host with bitmaps of what its commits reach leaves out what is in a commit that the client says it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_submodules_is_checked_that_upstream_has_under_another_name() {
+    let world = World::new(Kind::Http).await;
+    let human = world.home.path().join("human");
+    let text = "[submodule \"s\"]\n\tpath = s\n\turl = \"ext::sh -c x\"\n";
+    write(&human, "notes.txt", text);
+    world.human_commit("main", "setup.txt").await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.human_commit("main", "later.txt").await;
+    world.git(&world.upstream, "repack -adbq").await.ok();
+    world.git(&repo, "switch -qc work").await.ok();
+    world.git(&repo, "mv notes.txt .gitmodules").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("names a submodule"), "{shown}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_submodules_that_upstream_has_is_left_alone() {
     let world = World::new(Kind::Http).await;
