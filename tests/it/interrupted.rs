@@ -37,7 +37,7 @@ async fn a_service_manager_that_ends_every_process_costs_the_task_no_attempt() {
 #[tokio::test]
 async fn an_interrupted_demo_does_not_promise_to_continue() {
     let ctrl_c = |demo| assert!(signal_group(demo, libc::SIGINT));
-    let interrupt: (&str, &dyn Fn(i32)) = ("task #1", &ctrl_c);
+    let interrupt: (&str, &dyn Fn(i32)) = ("disk  ", &ctrl_c);
     let (mut shown, mut code) = (String::new(), None);
     for _ in 0..INTERRUPTIONS {
         let home = tempfile::tempdir().unwrap();

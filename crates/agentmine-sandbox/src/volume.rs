@@ -31,8 +31,6 @@ const SPARE_MOST: u64 = 10 << 30;
 const PROOF: u64 = 16 << 20;
 /// The template of a larger volume, which is kept in memory, would have more than 50 MB.
 const MAX_SIZE: u64 = 4 << 40;
-/// How much of a volume is reserved at once, in bytes.
-const OCCUPY_AT_ONCE: u64 = 256 << 20;
 const COPY_AT_ONCE: usize = 64 << 10;
 /// How often a free loop device is looked for: others look too.
 const TRIES: u32 = 64;
@@ -71,8 +69,8 @@ impl Volumes {
             size,
         };
         let file = volumes.file().and_then(|file| {
-            copy_data(&volumes.template, &file)?;
             rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, PROOF)?;
+            copy_data(&volumes.template, &file)?;
             Ok(file)
         });
         let file = file.map_err(|error| volumes.failed(&error))?;
@@ -115,23 +113,20 @@ impl Volumes {
 
     /// An empty volume whose top folder belongs to this user and group.
     pub(crate) async fn make(&self, owner: (u32, u32)) -> Result<Volume, String> {
-        let file = self.file().map_err(|error| self.failed(&error))?;
-        room(&file, self.size)
-            .and_then(|()| copy_data(&self.template, &file))
-            .map_err(|error| self.failed(&error))?;
-        // In two threads: each takes about as long as the other.
-        let occupied = file.try_clone().and_then(|file| {
-            let size = self.size;
-            Ok(tokio::task::spawn_blocking(move || occupy(&file, size)))
+        let volumes = self.clone();
+        let made = tokio::task::spawn_blocking(move || volumes.make_now(owner));
+        made.await.map_err(|error| error.to_string())?
+    }
+
+    fn make_now(&self, owner: (u32, u32)) -> Result<Volume, String> {
+        let file = self.file().and_then(|file| {
+            room(&file, self.size)?;
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.size)?;
+            copy_data(&self.template, &file)?;
+            Ok(file)
         });
-        let occupied = occupied.map_err(|error| self.failed(&error))?;
-        let made = tokio::task::spawn_blocking(move || Self::make_on(&file, owner));
-        // Without room, the other one may have failed too, for that reason.
-        let (occupied, made) = tokio::join!(occupied, made);
-        occupied
-            .map_err(|error| error.to_string())?
-            .map_err(|error| self.failed(&error))?;
-        made.map_err(|error| error.to_string())?
+        let file = file.map_err(|error| self.failed(&error))?;
+        Self::make_on(&file, owner)
     }
 
     /// The volume in a file that begins as the template.
@@ -305,17 +300,6 @@ fn room(file: &File, size: u64) -> io::Result<()> {
             size >> 20,
             spare >> 20
         )));
-    }
-    Ok(())
-}
-
-/// Reserves the whole size, a part at a time: whoever reads or writes the file meanwhile waits for a part only.
-fn occupy(file: &File, size: u64) -> io::Result<()> {
-    let mut at = 0;
-    while at < size {
-        let length = OCCUPY_AT_ONCE.min(size - at);
-        rustix::fs::fallocate(file, FallocateFlags::empty(), at, length)?;
-        at += length;
     }
     Ok(())
 }

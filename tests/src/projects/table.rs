@@ -219,7 +219,7 @@ pub const GO_WORK: Everyday = Everyday {
         ("", archive!("go_work")),
     ],
     fix: ("app/greet.go", "\", \" + marks", "\", \" + name + marks"),
-    check: "cd app && go test ./...",
+    check: "go test ./app/... ./marks/...",
     requests: "/go/example.com/greetings",
 };
 
