@@ -23,7 +23,9 @@ pub enum Holder {
     Alive,
     /// It has ended, or dropped its [`ProcessLock`].
     Gone,
-    /// Nothing shows it: the file was made under another kernel or is not complete, or files cannot be locked there.
+    /// It has not completed the file: it is about to, or has ended before it could.
+    Incomplete,
+    /// Nothing shows it: the file was made under another kernel, or files cannot be locked there.
     Unknown,
 }
 
@@ -58,9 +60,11 @@ pub fn look(path: &Path) -> io::Result<(Holder, String)> {
     let locked = file.try_lock_shared();
     let mut content = String::new();
     file.read_to_string(&mut content)?;
+    let is_complete = content.contains('\n');
     let (boot, note) = content.split_once('\n').unwrap_or_default();
     let holder = match locked {
         Err(TryLockError::WouldBlock) => Holder::Alive,
+        Ok(()) if !is_complete => Holder::Incomplete,
         Ok(()) if is_of_this_kernel(boot) => Holder::Gone,
         Ok(()) | Err(TryLockError::Error(_)) => Holder::Unknown,
     };
@@ -90,9 +94,13 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(look(&path).unwrap(), (Holder::Gone, "two\nlines".into()));
-        for of_nobody in ["of another kernel\ntwo\nlines", "no line", ""] {
-            std::fs::write(&path, of_nobody).unwrap();
-            assert_eq!(holder(), Holder::Unknown, "{of_nobody:?}");
+        for (content, expected) in [
+            ("of another kernel\ntwo\nlines", Holder::Unknown),
+            ("no line", Holder::Incomplete),
+            ("", Holder::Incomplete),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(holder(), expected, "{content:?}");
         }
         let lock = File::open(&path).unwrap();
         lock.lock().unwrap();

@@ -21,6 +21,7 @@ pub(super) fn worker(folder: &Path) -> WorkerState {
         Ok((Holder::Alive, _)) => WorkerState::Alive,
         Ok((Holder::Gone, _)) => WorkerState::Gone,
         Ok((Holder::Unknown, _)) => WorkerState::Unknown,
-        Err(_) => WorkerState::Starting,
+        // A worker that was killed before it had completed the file leaves it so.
+        Ok((Holder::Incomplete, _)) | Err(_) => WorkerState::Starting,
     }
 }
