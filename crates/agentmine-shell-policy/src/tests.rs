@@ -1112,12 +1112,17 @@ fn rules_apply_to_what_a_runner_of_a_project_runs() {
             "{line}: {verdict:?}"
         );
     }
-    let package = operators(&["@scope/init"], &[], &[]);
-    let verdict = package.judge(ShellCommand::Script("npx @scope/init project"));
-    assert!(
-        matches!(verdict, ShellVerdict::Deny(Refusal::Rule { .. })),
-        "{verdict:?}"
-    );
+    for (rule, line) in [
+        ("@scope/init", "npx @scope/init project"),
+        ("@scope/init*", "npx @scope/init project"),
+        ("@scope/init*", "npx @scope/init@latest project"),
+    ] {
+        let verdict = operators(&[rule], &[], &[]).judge(ShellCommand::Script(line));
+        assert!(
+            matches!(verdict, ShellVerdict::Deny(Refusal::Rule { .. })),
+            "{rule}: {line}: {verdict:?}"
+        );
+    }
     for line in [
         "poetry run alembic upgrade head",
         "pnpm install prisma",
