@@ -49,7 +49,7 @@ unsafe extern "C" fn release(
     0
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

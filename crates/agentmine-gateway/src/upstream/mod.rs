@@ -32,7 +32,7 @@ pub(crate) const MAX_FETCH_REQUEST: usize = 2 * 1024 * 1024;
 /// The one repository.
 #[derive(Debug)]
 pub(crate) enum Remote {
-    Http(HttpUpstream),
+    Http(Box<HttpUpstream>),
     Path(PathUpstream),
 }
 
@@ -44,7 +44,10 @@ impl Remote {
                 user,
                 password,
                 authority,
-            } => Self::Http(HttpUpstream::new(url, user, password, authority)?),
+            } => {
+                let http = HttpUpstream::new(url, user, password, authority)?;
+                Self::Http(Box::new(http))
+            }
             Upstream::Path(path) => Self::Path(PathUpstream::new(&path)?),
         })
     }
