@@ -45,6 +45,9 @@ const MAX_PATCH: usize = 1024 * 1024;
 const MAX_STATS: usize = 16 * 1024 * 1024;
 
 /// `git fetch` that leaves nothing but the named refs behind.
+/// For what is requested of commits that are here without their folders or files: an upstream that is informed of these
+/// commits would omit what belongs to them.
+const NO_NEGOTIATION: [&str; 2] = ["-c", "fetch.negotiationAlgorithm=noop"];
 const FETCH: [&str; 6] = [
     "fetch",
     "--quiet",
@@ -434,9 +437,8 @@ impl BareRepo {
         let mut url = std::ffi::OsString::from("remote.upstream.url=");
         url.push(self.url()?);
         git.arg("-c").arg(url);
-        // Upstream would omit the folders of a commit that we claim to have.
-        git.args(["-c", "fetch.negotiationAlgorithm=noop"]);
-        git.args(FETCH)
+        git.args(NO_NEGOTIATION)
+            .args(FETCH)
             .args(["--depth=1", "--filter=blob:none", "upstream"]);
         for commit in commits {
             let commit = id(commit)?;
@@ -448,9 +450,8 @@ impl BareRepo {
     /// Fetches files by their ids.
     pub(crate) async fn fetch_files(&self, files: &[&str]) -> Result<(), FactsError> {
         let mut git = self.networked();
-        // As for folders: upstream would send no file of a commit that is here.
-        git.args(["-c", "fetch.negotiationAlgorithm=noop"]);
-        git.args(FETCH).arg("--").arg(self.url()?);
+        git.args(NO_NEGOTIATION).args(FETCH);
+        git.arg("--").arg(self.url()?);
         for file in files {
             let file = id(file)?;
             git.arg(format!("+{file}:refs/facts/{file}"));

@@ -22,8 +22,6 @@ const TIME_LIMIT: Duration = Duration::from_secs(300);
 const MAX_SEARCHED: u64 = 32 * 1024 * 1024;
 /// Findings that are listed.
 const MAX_LISTED: usize = 20;
-/// Commits that a push is based on in which a list of submodules is looked for; after a merge there are several.
-const MAX_BASES: usize = 8;
 /// Lists of submodules that are checked; more are refused. Git itself reads one, at the top.
 const MAX_LISTS: usize = 1000;
 /// Findings after which the search ends.
@@ -254,8 +252,7 @@ fn unread(error: &FactsError) -> Held {
 
 /// Whether a commit that the push is based on has the same file at the same path.
 async fn is_upstreams(repo: &BareRepo, fresh: &Fresh, file: &NewFile) -> Result<bool, Held> {
-    let bases = fresh.boundary.iter().take(MAX_BASES);
-    let bases: Vec<&str> = bases.map(String::as_str).collect();
+    let bases = fresh.bases();
     if bases.is_empty() {
         return Ok(false);
     }

@@ -16,6 +16,8 @@ use crate::wire::object_id::is_id;
 
 /// Time limit for one git command.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// Commits that a push is compared with.
+const MAX_BASES: usize = 8;
 /// Folders and commits that are read of one push.
 const MAX_READ: usize = 200_000;
 /// Files and folders in one commit, those counted several times that are in folders with the same content.
@@ -89,6 +91,12 @@ impl Content {
 }
 
 impl Fresh {
+    /// The commits that the push is compared with: the newest of upstream's that it is based on, several after a merge.
+    pub(super) fn bases(&self) -> Vec<&str> {
+        let bases = self.boundary.iter().take(MAX_BASES);
+        bases.map(String::as_str).collect()
+    }
+
     /// Of a push of `new`, if the list of refs shows it. `parents` are those of the commits in the pack, `tips` the ids of
     /// upstream's branches and tags.
     pub(super) fn known(

@@ -14,8 +14,6 @@ use super::pattern;
 use crate::facts::{BareRepo, FactsError};
 use crate::printable::printable;
 
-/// Commits that the push is compared with.
-const MAX_COMPARED: usize = 8;
 /// The empty folder in either object format, which git knows without an object.
 const EMPTY_SHA1: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 const EMPTY_SHA256: &str = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321";
@@ -58,8 +56,7 @@ async fn changed(
     new: &str,
     policy: &PushPolicy,
 ) -> Result<Option<String>, FactsError> {
-    let bases = fresh.boundary.iter().take(MAX_COMPARED);
-    let bases: Vec<&str> = bases.map(String::as_str).collect();
+    let bases = fresh.bases();
     if bases.is_empty() {
         let (empty, _) = empty_and_format(new);
         let paths = differing(repo, empty, new, policy).await?;

@@ -313,6 +313,14 @@ fn is_transient(err: &Error) -> bool {
     }
 }
 
+/// An answer of an engine that a test plays.
+#[cfg(test)]
+pub(super) fn played_answer(status: u16, body: &str) -> Vec<u8> {
+    let length = body.len();
+    let kind = "content-type: application/json";
+    format!("HTTP/1.1 {status} x\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}").into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -400,11 +408,8 @@ mod tests {
                     r if r.contains("/version") => (200, r#"{"ApiVersion":"1.41"}"#),
                     _ => (200, r#"{"State":{"Running":false}}"#),
                 };
-                let answer = format!(
-                    "HTTP/1.1 {status} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                if write.write_all(answer.as_bytes()).await.is_err() {
+                let answer = played_answer(status, body);
+                if write.write_all(&answer).await.is_err() {
                     return;
                 }
                 request.clear();

@@ -348,11 +348,8 @@ mod tests {
                 if engine.is_checked.load(Ordering::SeqCst) {
                     engine.both.wait().await;
                 }
-                let answer = format!(
-                    "HTTP/1.1 200 x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                    body.len()
-                );
-                if write.write_all(answer.as_bytes()).await.is_err() {
+                let answer = engine::played_answer(200, body);
+                if write.write_all(&answer).await.is_err() {
                     return;
                 }
                 request.clear();

@@ -366,7 +366,7 @@ async fn a_list_of_submodules_is_checked_whatever_its_file_was_before(#[case] ki
     assert!(shown.contains("names a submodule"), "{shown}");
 }
 
-/// A host with bitmaps of what its commits reach leaves out what is in a commit that the client says it has.
+/// A host that filters, and has bitmaps of what its commits reach, omits what is in a commit that the client claims to have.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_submodules_is_checked_that_upstream_has_under_another_name() {
     let world = World::new(Kind::Http).await;
@@ -376,7 +376,9 @@ async fn a_list_of_submodules_is_checked_that_upstream_has_under_another_name() 
     world.human_commit("main", "setup.txt").await;
     let repo = world.clone_into("repo", &[]).await;
     world.human_commit("main", "later.txt").await;
-    world.git(&world.upstream, "repack -adbq").await.ok();
+    for prepare in ["config uploadpack.allowFilter true", "repack -adbq"] {
+        world.git(&world.upstream, prepare).await.ok();
+    }
     world.git(&repo, "switch -qc work").await.ok();
     world.git(&repo, "mv notes.txt .gitmodules").await.ok();
     world.commit(&repo, "one.txt").await;
