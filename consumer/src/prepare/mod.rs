@@ -34,7 +34,7 @@ use agentmine_store::{Checkpoint, Store};
 use agentmine_trackers::{GitSource, Item, Repository};
 use async_trait::async_trait;
 
-use crate::error::SessionError;
+use crate::error::{SessionError, WorkspaceError};
 use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
@@ -161,13 +161,12 @@ pub(crate) async fn prepare(
         role: SandboxRole::Main,
         image: image.clone(),
     };
-    let workspace = Workspace::start(
-        ctx.deps.backend.as_ref(),
-        &spec,
-        gateway,
-        ctx.mirrors.as_ref(),
-    )
-    .await?;
+    let sandbox = ctx
+        .ahead
+        .take_or_start(ctx.deps.backend.as_ref(), &spec)
+        .await
+        .map_err(WorkspaceError::Start)?;
+    let workspace = Workspace::of(sandbox, gateway, ctx.mirrors.as_ref()).await?;
     ctx.freezer.add(Arc::clone(&workspace.sandbox)).await;
     for warning in workspace.sandbox.warnings() {
         ctx.note(&warning).await?;

@@ -39,8 +39,17 @@ impl Workspace {
         config: GatewayConfig,
         mirrors: Option<&Mirrors>,
     ) -> Result<Self, WorkspaceError> {
-        let sandbox: Arc<dyn Sandbox> =
-            Arc::from(backend.start(spec).await.map_err(WorkspaceError::Start)?);
+        let sandbox = backend.start(spec).await.map_err(WorkspaceError::Start)?;
+        Self::of(sandbox, config, mirrors).await
+    }
+
+    /// Serves the outbound traffic of a sandbox that has just started.
+    pub(crate) async fn of(
+        sandbox: Box<dyn Sandbox>,
+        config: GatewayConfig,
+        mirrors: Option<&Mirrors>,
+    ) -> Result<Self, WorkspaceError> {
+        let sandbox: Arc<dyn Sandbox> = Arc::from(sandbox);
         let gateway = match gateway(sandbox.as_ref(), config, mirrors).await {
             Ok(gateway) => gateway,
             Err(error) => {

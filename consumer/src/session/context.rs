@@ -10,7 +10,7 @@ use agentmine_gateway::Mirrors;
 use agentmine_runtime::config::MirrorsConfig;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::local::default_state_dir;
-use agentmine_sandbox::{Sandbox, SandboxError};
+use agentmine_sandbox::{Ahead, Sandbox, SandboxError};
 use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
 use tokio::sync::Mutex;
@@ -47,6 +47,8 @@ pub(crate) struct SessionContext {
     pub(crate) journal: Arc<SessionJournal>,
     pub(crate) live: Arc<LiveView>,
     pub(crate) effects: Effects,
+    /// The agent's sandbox, which starts before it is needed.
+    pub(crate) ahead: Ahead,
     /// Where clones may come from.
     pub(crate) mirrors: Option<Mirrors>,
     /// Whether the progress comment may be edited.
@@ -68,6 +70,14 @@ impl SessionContext {
         let Claimed { claim, since } = claimed;
         let Claim { task, lease } = claim;
         let config = &deps.config;
+        // A pool has sandboxes that have already started.
+        let ahead = match only_reports(&task, &deps) || config.consumer.warm_sandboxes > 0 {
+            true => Ahead::none(),
+            false => {
+                let image = config.command_executor.docker.base_image.clone();
+                Ahead::begin(Arc::clone(&deps.backend), image)
+            }
+        };
         let freezer = Arc::new(Freezer::default());
         let heartbeat = Arc::new(Heartbeat::start(
             Arc::clone(&deps.heartbeat),
@@ -104,6 +114,7 @@ impl SessionContext {
             journal,
             live,
             effects,
+            ahead,
             mirrors,
             progress: ProgressGate::default(),
             removals: Mutex::default(),
@@ -146,7 +157,7 @@ impl SessionContext {
 
     /// Whether the task ran out of attempts and the claim is the one beyond them: see `LeaseStore::claim`.
     pub(crate) fn only_reports(&self) -> bool {
-        self.task.attempt > self.deps.config.consumer.max_attempts
+        only_reports(&self.task, &self.deps)
     }
 
     /// The session's number as shown to people: `12`.
@@ -238,7 +249,9 @@ impl SessionContext {
 
     /// Removes all sandboxes of the session.
     pub(crate) async fn remove_sandboxes(&self) {
-        for sandbox in self.freezer.take_all().await {
+        let unused = self.ahead.give_up(REMOVAL_LIMIT).await;
+        let all = self.freezer.take_all().await;
+        for sandbox in all.into_iter().chain(unused.map(Arc::from)) {
             self.removals.lock().await.spawn(removal(sandbox));
         }
         self.wait_for_removals().await;
@@ -255,6 +268,10 @@ impl SessionContext {
             }
         }
     }
+}
+
+fn only_reports(task: &Task, deps: &ConsumerDeps) -> bool {
+    task.attempt > deps.config.consumer.max_attempts
 }
 
 async fn removal(sandbox: Arc<dyn Sandbox>) -> Removal {

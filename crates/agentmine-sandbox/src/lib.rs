@@ -4,6 +4,7 @@
 //! stdout. Everything that comes out of a sandbox is hostile: every frame is checked for its length and
 //! every field is treated as data.
 
+mod ahead;
 mod assets;
 mod backend;
 mod backend_label;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use agentmine_guest::protocol::{OutboundKind, StdioEnd};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 
+pub use ahead::Ahead;
 pub use backend::{Backend, FoundSandbox, WorkerState};
 pub use docker::DockerBackend;
 pub use error::SandboxError;

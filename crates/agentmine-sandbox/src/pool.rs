@@ -21,7 +21,7 @@ use crate::backend::{Backend, FoundSandbox};
 use crate::error::SandboxError;
 use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
-use crate::spare::Spare;
+use crate::spare::{Spare, remove};
 use crate::spec::SandboxSpec;
 
 /// How long after a task took a sandbox the next one is started.
@@ -207,13 +207,6 @@ impl WarmPool {
     }
 }
 
-/// What cannot be removed is left to the sweep.
-async fn remove(spare: &dyn Spare) {
-    if let Err(error) = spare.remove().await {
-        tracing::debug!(%error, "a sandbox that was started ahead is left to the sweep");
-    }
-}
-
 fn count_ready(change: f64) {
     metrics::gauge!("agentmine_warm_sandboxes").increment(change);
 }
@@ -259,4 +252,4 @@ impl Backend for WarmPool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -22,6 +22,13 @@ pub trait Spare: Send + Sync + 'static {
     async fn remove(&self) -> Result<(), SandboxError>;
 }
 
+/// What cannot be removed is left to the sweep.
+pub(crate) async fn remove(spare: &dyn Spare) {
+    if let Err(error) = spare.remove().await {
+        tracing::debug!(%error, "a sandbox that was started ahead is left to the sweep");
+    }
+}
+
 #[async_trait]
 impl<C: Control> Spare for Running<C> {
     fn has_ended(&self) -> bool {

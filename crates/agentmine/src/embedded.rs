@@ -16,6 +16,7 @@ use agentmine_queue::Queue;
 use agentmine_runtime::config::{self, BackendKind, Config, Log, ModelConfig, Secret, Sources};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::shutdown::Shutdown;
+use agentmine_sandbox::Backend;
 use agentmine_store::{Store, StoreError};
 use agentmine_trackers::Tracker;
 use anyhow::{Context as _, Result};
@@ -25,6 +26,9 @@ use tokio::task::JoinHandle;
 use crate::again;
 use crate::paths::{database_url, state_path};
 use crate::print;
+
+/// From an interruption to the end of a session that does not stop by itself.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// How much a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,13 +231,17 @@ pub(crate) async fn start(
     model: Arc<dyn Model>,
     unfinished: Unfinished,
 ) -> Result<Embedded> {
-    let store = agentmine_store::connect(&config.store).await?;
-    again::skip_delays(store.as_ref(), tracker.as_ref()).await?;
-    let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
+    // Before anything is printed: who reads a line may interrupt.
+    let shutdown = Shutdown::on_signals(DRAIN)?;
+    let connecting = async {
+        let store = agentmine_store::connect(&config.store).await?;
+        again::skip_delays(store.as_ref(), tracker.as_ref()).await?;
+        let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
+        let backend = ready_backend(&config).await?;
+        anyhow::Ok((store, heartbeat, backend))
+    };
+    let (store, heartbeat, backend) = unless_interrupted(&shutdown, connecting).await?;
     let queue = agentmine_queue::inproc();
-    let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
-    backend.check().await?;
-    print::line(format!("disk        {}", backend.disk_limit().await));
     let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
     let producer = Arc::new(producer::ProducerDeps {
         config: config.clone(),
@@ -255,7 +263,6 @@ pub(crate) async fn start(
         model,
         watch: Some(watch),
     });
-    let shutdown = Shutdown::on_signals(Duration::from_secs(2))?;
     let fleet = tokio::spawn(async move {
         let scan = producer::run(producer, producer::ProducerMode::Once, shutdown.clone()).await?;
         let sessions =
@@ -280,10 +287,13 @@ pub(crate) async fn start_one(
     model: Arc<dyn Model>,
     task: Task,
 ) -> Result<Embedded<RunOne>> {
-    let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
-    let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
-    backend.check().await?;
-    print::line(format!("disk        {}", backend.disk_limit().await));
+    // Before anything is printed: who reads a line may interrupt.
+    let shutdown = Shutdown::on_signals(DRAIN)?;
+    let connecting = async {
+        let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
+        anyhow::Ok((heartbeat, ready_backend(&config).await?))
+    };
+    let (heartbeat, backend) = unless_interrupted(&shutdown, connecting).await?;
     let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
     let deps = Arc::new(consumer::ConsumerDeps {
         config,
@@ -296,7 +306,6 @@ pub(crate) async fn start_one(
         model,
         watch: Some(watch),
     });
-    let shutdown = Shutdown::on_signals(Duration::from_secs(2))?;
     let fleet = tokio::spawn(async move {
         let ran = consumer::run_one(deps, &task, shutdown.clone()).await?;
         if shutdown.is_draining() {
@@ -307,10 +316,32 @@ pub(crate) async fn start_one(
     Ok(Embedded { progress, fleet })
 }
 
+/// The configured backend, which has been checked. Prints what limits a sandbox's disk.
+async fn ready_backend(config: &Config) -> Result<Arc<dyn Backend>> {
+    let backend = agentmine_sandbox::from_config(&config.command_executor).await?;
+    backend.check().await?;
+    print::line(format!("disk        {}", backend.disk_limit().await));
+    Ok(backend)
+}
+
+/// What comes before any work, which a signal ends at once.
+async fn unless_interrupted<T>(
+    shutdown: &Shutdown,
+    connecting: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let draining = shutdown.draining();
+    let connected = draining.run_until_cancelled(connecting).await;
+    connected.unwrap_or_else(|| Err(interrupted_early()))
+}
+
+fn interrupted_early() -> anyhow::Error {
+    Failure::new(Exit::Other, "interrupted before any work began").into()
+}
+
 /// Without any session there is nothing to summarize, and what was not looked for was not missing.
 fn begun_before_interruption(sessions: u64) -> Result<()> {
     match sessions {
-        0 => Err(Failure::new(Exit::Other, "interrupted before any work began").into()),
+        0 => Err(interrupted_early()),
         _ => Ok(()),
     }
 }

@@ -14,14 +14,18 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// What became of the sandboxes.
 #[derive(Default)]
-struct Engine {
-    is_away: AtomicBool,
-    asked: AtomicUsize,
-    spares: AtomicUsize,
-    new: AtomicUsize,
-    assigned: Mutex<Vec<TaskId>>,
-    removed: AtomicUsize,
-    refuses: AtomicBool,
+pub(crate) struct Engine {
+    pub(crate) is_away: AtomicBool,
+    /// How long it takes to start one.
+    pub(crate) takes: Duration,
+    /// Whether what it starts ends at once.
+    pub(crate) ends: bool,
+    pub(crate) asked: AtomicUsize,
+    pub(crate) spares: AtomicUsize,
+    pub(crate) new: AtomicUsize,
+    pub(crate) assigned: Mutex<Vec<TaskId>>,
+    pub(crate) removed: AtomicUsize,
+    pub(crate) refuses: AtomicBool,
 }
 
 struct Counted {
@@ -68,10 +72,11 @@ impl Backend for Arc<Engine> {
         if self.is_away.load(Ordering::SeqCst) {
             return Err(SandboxError::Unavailable("away".into()));
         }
+        tokio::time::sleep(self.takes).await;
         self.spares.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(Counted {
             engine: Arc::clone(self),
-            has_ended: AtomicBool::new(false),
+            has_ended: AtomicBool::new(self.ends),
             sandbox: sandbox().await.0,
         }))
     }
