@@ -121,6 +121,12 @@ pub(crate) enum WorkspaceError {
         "{during}: the tracker refused the worker's credentials (HTTP {status}). hint: check that the token is not expired and may read and write this repository"
     )]
     Unauthorized { during: &'static str, status: u16 },
+    /// The gateway saw the repository's host refuse what a person has to allow; the text has a hint.
+    #[error("{during}: {detail}")]
+    Refused {
+        during: &'static str,
+        detail: String,
+    },
     /// The gateway saw the repository's host fail.
     #[error("{during}: {detail}")]
     HostAway {
@@ -191,7 +197,9 @@ impl SessionError {
             Self::BareRepo(error) | Self::Workspace(WorkspaceError::Gateway(error)) => {
                 error.blame()
             }
-            Self::Workspace(WorkspaceError::Unauthorized { .. })
+            Self::Workspace(
+                WorkspaceError::Unauthorized { .. } | WorkspaceError::Refused { .. },
+            )
             | Self::Effect(EffectError::Record { .. })
             | Self::Journal(_)
             | Self::Encode(_)

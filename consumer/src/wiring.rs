@@ -8,7 +8,7 @@ use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{healthcheck, logging, metrics, program_pages, tls, trace};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
 
 use crate::mode::ConsumerMode;
@@ -45,7 +45,7 @@ pub enum ConsumerCommand {
     Healthcheck,
 }
 
-/// Runs the consumer's process: loads the configuration, connects, serves `/ready` and `/metrics`,
+/// Runs the consumer's process: loads the configuration, serves `/live`, `/ready` and `/metrics`, connects,
 /// works, and drains on shutdown.
 ///
 /// # Errors
@@ -71,15 +71,18 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
     let shutdown = Shutdown::on_signals(std::time::Duration::from_secs(
         config.consumer.drain_seconds,
     ))?;
+    // Also before connecting, which may take minutes to pull the sandbox image: the process has to answer `/live` meanwhile.
+    let health = health_of_start();
+    if let Some(listen) = &config.http.listen {
+        http::serve(listen, health.clone(), metrics, shutdown.clone()).await?;
+    }
     let connecting = Box::pin(connect(config));
     let Some(connected) = shutdown.draining().run_until_cancelled(connecting).await else {
         tracing::info!("stopped before it was connected");
         return Ok(());
     };
     let deps = Arc::new(connected?);
-    if let Some(listen) = &deps.config.http.listen {
-        http::serve(listen, health(&deps), metrics, shutdown.clone()).await?;
-    }
+    check_services(&health, &deps);
     tracing::info!(
         model.name = deps.model.name(),
         concurrency = deps.config.consumer.concurrency,
@@ -138,17 +141,29 @@ fn of<E: Into<anyhow::Error>>(section: &'static str) -> impl FnOnce(E) -> Failur
     move |error| Failure::new(Exit::Config, section).because(error)
 }
 
-/// The readiness checks of this process.
-fn health(deps: &Arc<ConsumerDeps>) -> Health {
+/// The last of the checks of [`check_services`].
+const LAST_CHECK: &str = "sandbox";
+
+/// The readiness of a process that is still connecting: none.
+fn health_of_start() -> Health {
     let health = Health::new();
+    health.check(LAST_CHECK, &Arc::new(()), |_| async {
+        Err(anyhow!(
+            "the consumer is still connecting; its log says what it waits for"
+        ))
+    });
+    health
+}
+
+/// The readiness checks of a connected process. The last one replaces that of the start.
+fn check_services(health: &Health, deps: &Arc<ConsumerDeps>) {
     health.check("store", deps, |deps| async move {
         Ok(deps.store.healthy().await?)
     });
     health.check("queue", deps, |deps| async move {
         Ok(deps.queue.healthy().await?)
     });
-    health.check("sandbox", deps, |deps| async move {
+    health.check(LAST_CHECK, deps, |deps| async move {
         Ok(deps.backend.check().await?)
     });
-    health
 }

@@ -198,6 +198,21 @@ async fn a_token_is_minted_anew_before_it_expires() {
 }
 
 #[tokio::test]
+async fn git_may_change_workflows_where_the_installation_may() {
+    let world = world_with_issue().await;
+    world.forge.change_apps(|apps| {
+        apps[0].installations[0]
+            .permissions
+            .insert("workflows".into(), "write".into());
+    });
+    let tracker = GitHubTracker::new(&world.config).unwrap();
+    drop(git_token(&tracker).await);
+    let (_, asked) = world.forge.minted().pop().unwrap();
+    let permissions = json!({ "contents": "write", "metadata": "read", "workflows": "write" });
+    assert_eq!(asked["permissions"], permissions);
+}
+
+#[tokio::test]
 async fn what_an_installation_lacks_is_named() {
     let world = world_with_issue().await;
     world.forge.change_apps(|apps| {

@@ -519,7 +519,8 @@ async fn no_secret_leaves_a_fleet_in_containers() {
             let refused = |fault: ForgeFault| fault.status(422).body(&echo(&token));
             rig.forge
                 .inject(refused(ForgeFault::on("PATCH", "/comments/")));
-            let git = ForgeFault::on("GET", "service=git-receive-pack");
+            // After the one that asks whether the worker may push.
+            let git = ForgeFault::on("GET", "service=git-receive-pack").after(1);
             rig.forge.inject(git.status(500).body(&echo(&token)));
         })
         .await;

@@ -104,6 +104,27 @@ async fn a_stop_command_ends_a_session_and_is_acknowledged_on_gitlab() {
     stops(gitlab().await).await;
 }
 
+/// The author may start work later, and the producer starts again.
+async fn a_command_that_was_ignored_stays_ignored(rig: Rig) {
+    rig.forge.set_permission(DEMO, "remy", "read");
+    let number = rig.produce_issue().await;
+    let foreign = rig.forge.say(DEMO, number, "remy", "/agentmine stop");
+    rig.produce().await;
+    rig.forge.set_permission(DEMO, "remy", "write");
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, TaskState::Queued);
+    assert!(!acknowledged(&rig).contains(&foreign));
+    // A later one is not.
+    let own = rig.forge.say(DEMO, number, "remy", "/agentmine stop");
+    rig.produce().await;
+    assert_eq!(rig.task().await.state, STOPPED);
+    assert_eq!(acknowledged(&rig), [own]);
+}
+
+on_both_forges! { solves_demo() =>
+    a_command_that_was_ignored_stays_ignored,
+}
+
 /// Paused at work, resumed, stopped, and begun again: each command is obeyed once, though the producer starts again each
 /// time.
 async fn goes_its_way(rig: Rig) {

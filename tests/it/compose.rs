@@ -36,6 +36,13 @@ fn a_consumer_can_write_to_the_home_of_its_image() {
     assert!(consumer.contains(config), "{consumer}");
 }
 
+#[test]
+fn the_repositories_of_a_consumer_are_not_in_memory() {
+    let (consumer, _) = deployed();
+    assert!(consumer.contains("- tmp:/tmp\n"), "{consumer}");
+    assert!(consumer.contains("tmpfs: []\n"), "{consumer}");
+}
+
 /// Docker keeps the whole output of a container otherwise.
 #[test]
 fn the_log_of_each_service_is_limited() {

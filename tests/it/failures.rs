@@ -222,15 +222,24 @@ async fn a_command_over_its_time_limit_is_killed_and_reported() {
     );
 }
 
+/// Before a model is paid for.
+async fn a_token_that_may_only_read_pauses_the_task_before_the_work(rig: Rig) {
+    let number = rig.produce_issue().await;
+    let push = ForgeFault::on("GET", "/octo/demo.git/info/refs?service=git-receive-pack");
+    rig.forge.inject(push.times(usize::MAX).status(403));
+    rig.consume().await;
+    let task = rig.task().await;
+    assert!(task.waits_for_credentials(), "{task:?}");
+    assert!(rig.model.requests().is_empty());
+    let comments = comments_on(&rig, number);
+    assert!(comments.contains("git push"), "{comments}");
+    continues(&rig).await;
+}
+
 async fn credentials_that_expire_before_the_push_pause_the_task_with_a_comment(rig: Rig) {
     let number = rig.produce_issue().await;
-    for (method, path) in [
-        ("GET", "info/refs?service=git-receive-pack"),
-        ("POST", "git-receive-pack"),
-    ] {
-        let fault = ForgeFault::on(method, &format!("/octo/demo.git/{path}"));
-        rig.forge.inject(fault.times(usize::MAX).status(401));
-    }
+    let push = ForgeFault::on("POST", "/octo/demo.git/git-receive-pack");
+    rig.forge.inject(push.times(usize::MAX).status(401));
     rig.consume().await;
     let task = rig.task().await;
     assert!(task.waits_for_credentials(), "{task:?}");
@@ -534,6 +543,7 @@ async fn a_failed_look_for_pushed_work_is_not_taken_for_none() {
 
 on_both_forges! { solves_demo() =>
     a_clone_that_is_refused_pauses_the_task_until_the_credentials_are_accepted,
+    a_token_that_may_only_read_pauses_the_task_before_the_work,
     credentials_that_expire_before_the_push_pause_the_task_with_a_comment,
     a_lost_response_does_not_open_a_second_pull_request,
     an_unreported_end_is_reported_by_the_sweep,

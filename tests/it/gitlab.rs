@@ -9,8 +9,8 @@ use agentmine_runtime::permit::Permit;
 use agentmine_tests::forge::{BOT, DEMO, Fault, Forge, HUMAN, Keyset};
 use agentmine_tests::model::{Scenario, commit_and_push, edit_replace, say};
 use agentmine_trackers::{
-    CheckMarks, CommentKind, GitLabTracker, GitSource, NewIssue, NewPullRequest, OurIssue, Tracker,
-    TrackerError,
+    CheckMarks, CommentKind, GitLabTracker, GitSource, LinePlace, NewIssue, NewPullRequest,
+    OurIssue, Tracker, TrackerError,
 };
 
 use crate::rig::{PATIENCE, REQUEST, Rig, assert_done, assert_done_at_attempt, solves_demo};
@@ -595,7 +595,7 @@ async fn a_merge_request_has_its_branches_and_the_comments_on_its_lines() {
     let kinds: Vec<_> = comments.into_iter().map(|it| it.kind).collect();
     let on_line = CommentKind::OnLine {
         path: "new.txt".to_owned(),
-        line: Some(1),
+        place: LinePlace::Lines { first: 1, last: 1 },
     };
     assert_eq!(kinds, [CommentKind::Plain, on_line]);
     // An issue of that number is another item.

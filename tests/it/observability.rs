@@ -170,6 +170,10 @@ fn dashboard_queries() -> Vec<(String, String)> {
             assert_eq!(panel["datasource"]["uid"], "prometheus", "{place}");
             for target in panel["targets"].as_array().unwrap() {
                 let query = target["expr"].as_str().unwrap();
+                for metric in metrics_in(query) {
+                    let selected = format!("{metric}{{namespace=~\"$namespace\"");
+                    assert!(query.contains(&selected), "{place}: {query} mixes fleets");
+                }
                 queries.push((place.clone(), query.replace("$__rate_interval", "5m")));
             }
         }
@@ -395,6 +399,27 @@ async fn a_program_says_whether_it_is_healthy_and_the_schema_is_migrated_by_a_co
     assert_eq!(get(&address, "/live").await.0, 200);
     producer.terminate();
     let (status, log) = producer.end().await;
+    assert!(status.success(), "{log}");
+}
+
+#[tokio::test]
+async fn a_consumer_that_waits_for_its_engine_is_live_and_not_ready() {
+    let mut rig = Rig::local(solves_demo()).await;
+    let address = free_address();
+    // Accepts connections and never answers, as if it took long to pull the image.
+    let engine = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = format!("tcp://{}", engine.local_addr().unwrap());
+    rig.config["http"]["listen"] = address.clone().into();
+    rig.config["command_executor"]["backend"] = "docker".into();
+    rig.config["command_executor"]["docker"]["host"] = host.into();
+    let consumer = rig.spawn("consumer", &[]);
+    consumer.wait_for("serving /live").await;
+    assert_eq!(get(&address, "/live").await.0, 200);
+    let (status, body) = get(&address, "/ready").await;
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("still connecting"), "{body}");
+    consumer.terminate();
+    let (status, log) = consumer.end().await;
     assert!(status.success(), "{log}");
 }
 

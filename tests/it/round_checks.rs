@@ -189,6 +189,29 @@ async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_gitlab() {
     a_conflict_is_merged_in_one_round(Rig::local_gitlab(merges()).await).await;
 }
 
+/// What fails on the commit that was merged is not of the merge's doing.
+#[tokio::test]
+async fn a_check_that_fails_on_the_merged_branch_is_reported_as_failing_before() {
+    let (mut rig, pull) = opened(Rig::local(merges()).await).await;
+    rig.config["agent"]["max_rounds"] = 1.into();
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        let text = std::fs::read_to_string(dir.join("greet.sh")).unwrap();
+        let text = text.replace("name=\"\"", "name=\"you\"");
+        std::fs::write(dir.join("greet.sh"), text).unwrap();
+        let test = "echo 'FAIL: the network is unreachable'; exit 1\n";
+        std::fs::write(dir.join("test.sh"), test).unwrap();
+    });
+    counted(&mut rig, "begun", "conflict").await;
+    rig.consume().await;
+    let last = &status(&rig.forge.comments(DEMO, pull.number));
+    assert!(last.contains("| 1, as on the base commit |"), "{last}");
+    let note = "of the target branch, which was merged.";
+    assert!(last.contains(note), "{last}");
+    let tasks = rounds(&rig).await;
+    let missing = tasks[0].missing().unwrap_or_default();
+    assert!(missing.contains("same way on the base commit"), "{missing}");
+}
+
 /// A status of somebody's service fails; there is no log.
 async fn a_red_status_begins_a_round(rig: Rig) {
     let (mut rig, pull) = opened(rig).await;

@@ -88,6 +88,7 @@ pub(super) async fn clone(
         ctx.note(note).await?;
     }
     if branches.opens_pull_request {
+        workspace.gateway.require_start(&start.base).await;
         workspace
             .git_ok(&["checkout", "--quiet", "-b", &branches.work])
             .await?;
@@ -139,7 +140,7 @@ fn count_failed_clone(error: &WorkspaceError) {
     let [host_away, unauthorized, missing, other] = CLONE_FAILURES;
     let cause = match error {
         WorkspaceError::HostAway { .. } => host_away,
-        WorkspaceError::Unauthorized { .. } => unauthorized,
+        WorkspaceError::Unauthorized { .. } | WorkspaceError::Refused { .. } => unauthorized,
         WorkspaceError::NoSuchBranch { .. } => missing,
         WorkspaceError::Start(_)
         | WorkspaceError::Gateway(_)
@@ -190,7 +191,7 @@ async fn clone_start(
 pub(crate) enum CloneOf<'a> {
     /// The pushed commit, which must be the newest of the work branch.
     Result(&'a str),
-    /// The commit that the work began from.
+    /// A commit that the result is compared with: the one that the work began from, or one of the target branch.
     Base(&'a str),
 }
 

@@ -195,11 +195,18 @@ pub(crate) async fn prepare(
         rebases,
         project,
     } = cloned;
-    // Read before the agent's files are restored, so that they cannot influence it.
-    let repository_servers = repository_file(ctx, &workspace, &base, origin).await?;
-    keep_as_stored(&workspace).await?;
-    let restored = restore(ctx, &workspace, entries, checkpoints).await?;
-    install(ctx, &workspace, &project).await?;
+    let rest = async {
+        // Read before the agent's files are restored, so that they cannot influence it.
+        let servers = repository_file(ctx, &workspace, &base, origin).await?;
+        keep_as_stored(&workspace).await?;
+        let restored = restore(ctx, &workspace, entries, checkpoints).await?;
+        install(ctx, &workspace, &project).await?;
+        Ok::<_, SessionError>((servers, restored))
+    };
+    let (rest, ()) = tokio::join!(rest, workspace.gateway.try_credentials());
+    // With a token that may only read, the clone succeeds, and only the push after the work would fail.
+    workspace.authorized("git push")?;
+    let (repository_servers, restored) = rest?;
     Ok(Prepared {
         workspace,
         project,

@@ -80,7 +80,8 @@ async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage)
         conversation: None,
     };
     let begun = Instant::now();
-    let (words, used, came) = match timeout(PATIENCE, model.reply(request, None)).await {
+    let reply = timeout(PATIENCE, model.reply(request.clone(), None)).await;
+    let (words, used, came) = match reply {
         Ok(Ok((reply, used))) => {
             let words = branch_words(&reply.text);
             let came = match words.kind {
@@ -95,14 +96,14 @@ async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage)
         }
         Ok(Err(error)) => {
             let came = format!("the model did not name the work branch: {error}");
-            (BranchWords::default(), Usage::default(), came)
+            (BranchWords::default(), error.spent(), came)
         }
         Err(_) => {
             let came = format!(
                 "the model did not name the work branch within {} s",
                 PATIENCE.as_secs()
             );
-            (BranchWords::default(), Usage::default(), came)
+            (BranchWords::default(), model.estimate(&request), came)
         }
     };
     let recorder = ctx.recorder(Usage::default(), Usage::default(), model.name());

@@ -253,11 +253,14 @@ impl Workspace {
         (!news.is_empty()).then(|| news.join("\n"))
     }
 
-    /// Fails if the tracker has refused the worker's credentials.
+    /// Fails if the repository's host has refused the worker's credentials, or all requests.
     pub(crate) fn authorized(&self, during: &'static str) -> Result<(), WorkspaceError> {
         match self.gateway.auth_refused() {
             Some(status) => Err(WorkspaceError::Unauthorized { during, status }),
-            None => Ok(()),
+            None => match self.gateway.host_refusal() {
+                Some(detail) => Err(WorkspaceError::Refused { during, detail }),
+                None => Ok(()),
+            },
         }
     }
 }

@@ -65,8 +65,8 @@ impl Checkpoints {
         }
     }
 
-    /// Takes a snapshot and stores what has changed, under the number of the next step. A returned
-    /// text is a note for the transcript. While the store is unavailable, the session waits.
+    /// Takes a snapshot and stores what has changed, under the number of the next step. What is returned belongs in the
+    /// transcript. While the store is unavailable, the session waits.
     ///
     /// # Errors
     /// Returns an error if the sandbox is gone, or the session is to end.
@@ -74,10 +74,10 @@ impl Checkpoints {
         &self,
         heartbeat: &Heartbeat,
         next: Seq,
-    ) -> Result<Option<String>, SessionError> {
+    ) -> Result<Option<Unsaved>, SessionError> {
         let mut newest = self.newest.lock().await;
         let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
-        let unsaved = |reason: String| Some(Unsaved::Changes(next, reason).to_string());
+        let unsaved = |reason: String| Some(Unsaved::Changes(next, reason));
         if room == 0 {
             let reason = format!("those of the task have {} MiB", MAX_TOTAL >> 20);
             let is_known = std::mem::replace(&mut newest.is_full, true);
@@ -126,13 +126,13 @@ impl Checkpoints {
 
 impl Newest {
     /// A note of the files that are omitted for the first time.
-    fn leave_out(&mut self, files: Vec<String>) -> Option<String> {
+    fn leave_out(&mut self, files: Vec<String>) -> Option<Unsaved> {
         let new: Vec<String> = files
             .into_iter()
             .filter(|file| self.left_out.insert(file.clone()))
             .map(|file| line(&file, 200))
             .collect();
-        (!new.is_empty()).then(|| Unsaved::Files(new.join(", ")).to_string())
+        (!new.is_empty()).then(|| Unsaved::Files(new.join(", ")))
     }
 }
 

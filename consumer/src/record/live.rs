@@ -109,7 +109,7 @@ impl LiveView {
                 duration_ms: millis(took),
             }),
             Entry::Facts { facts, .. } => Some(Progress::Facts(Box::new(facts.clone()))),
-            Entry::Note { text } => Some(Progress::Note(text.clone())),
+            Entry::Note { text, .. } => Some(Progress::Note(text.clone())),
             Entry::ModelUse { text, usage } => Some(Progress::ModelUse {
                 text: text.clone(),
                 usage: *usage,

@@ -74,6 +74,10 @@ impl Model for RedactingModel {
         self.model.name()
     }
 
+    fn estimate(&self, request: &ModelRequest<'_>) -> Usage {
+        self.model.estimate(request)
+    }
+
     fn counts_tokens(&self) -> bool {
         self.model.counts_tokens()
     }

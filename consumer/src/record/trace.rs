@@ -72,6 +72,10 @@ impl Model for TracedModel {
         self.model.name()
     }
 
+    fn estimate(&self, request: &ModelRequest<'_>) -> Usage {
+        self.model.estimate(request)
+    }
+
     fn counts_tokens(&self) -> bool {
         self.model.counts_tokens()
     }

@@ -49,6 +49,8 @@ pub(crate) struct Work<'a> {
     pub(crate) given: Option<BTreeSet<String>>,
     /// What people recorded about the project.
     pub(crate) memory: String,
+    /// How long earlier sessions of the task worked.
+    pub(crate) worked: Duration,
     /// The agent's model.
     pub(crate) model: Arc<dyn Model>,
     pub(crate) recorder: Arc<Recorder>,
@@ -63,8 +65,9 @@ impl Work<'_> {
     ) -> Result<RunOutcome, SessionError> {
         let ctx = self.ctx;
         let sampling = Arc::new(SessionSampling::new(
-            &ctx.deps,
-            &self.prepared.agent,
+            ctx.deps.budget(&self.prepared.agent.limits),
+            ctx.deps.config.mcp.sampling.clone(),
+            self.worked,
             Arc::clone(&self.model),
             Arc::clone(&self.recorder),
         ));
@@ -113,6 +116,7 @@ impl Work<'_> {
             gather: self.measurer,
             inbox: &inbox,
             limits: RunLimits::new(ctx.deps.budget(&prepared.agent.limits)),
+            worked: self.worked,
             max_rounds: ctx.deps.max_rounds(&prepared.agent.limits),
             brief: &self.brief(servers),
             resumed: &resumed_with(prepared.restored.as_ref()),

@@ -467,9 +467,9 @@ impl FleetTools<'_> {
     /// Takes a checkpoint of the files after this call.
     async fn checkpoint(&self) -> Result<(), SessionError> {
         let next = self.ctx.journal.next_seq().await;
-        if let Some(note) = self.checkpoints.take(&self.ctx.heartbeat, next).await? {
+        if let Some(unsaved) = self.checkpoints.take(&self.ctx.heartbeat, next).await? {
             // If the note cannot be recorded, neither can the result, which reports the error.
-            let _ = self.ctx.note(&note).await;
+            let _ = self.ctx.record(unsaved.entry()).await;
         }
         Ok(())
     }

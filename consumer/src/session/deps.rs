@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentmine_domain::{Budget, Task};
 use agentmine_llm::Model;
 use agentmine_queue::Queue;
-use agentmine_runtime::config::{AgentLimits, Config, ModelConfig};
+use agentmine_runtime::config::{AgentLimits, Config, EffectiveAgent, ModelConfig};
 use agentmine_sandbox::Backend;
 use agentmine_store::Store;
 use agentmine_trackers::Tracker;
@@ -59,17 +59,77 @@ impl ConsumerDeps {
         agent.max_rounds.unwrap_or(most).min(most)
     }
 
-    /// The model of an agent. It has the address, key and prices of the configured one.
-    pub(crate) fn model(&self, name: Option<&str>) -> Result<Arc<dyn Model>, String> {
-        match name {
+    /// The model of an agent. It has the address and key of the configured one, and prices of its own.
+    pub(crate) fn model(&self, agent: &EffectiveAgent) -> Result<Arc<dyn Model>, String> {
+        match agent.model.as_deref() {
             Some(name) if name != self.model.name() => {
-                let config = ModelConfig {
-                    name: name.to_owned(),
-                    ..self.config.model.clone()
-                };
+                let config = model_of_agent(&self.config.model, name, &self.budget(&agent.limits))?;
                 agentmine_llm::from_config(&config).map_err(|error| format!("{error:#}"))
             }
             Some(_) | None => Ok(Arc::clone(&self.model)),
         }
+    }
+}
+
+/// The configuration of a model that an agent names. A limit on the cost would never apply to one without prices.
+fn model_of_agent(
+    configured: &ModelConfig,
+    name: &str,
+    budget: &Budget,
+) -> Result<ModelConfig, String> {
+    let config = configured.with_model(name);
+    // An entry is the operator's statement, also that it costs nothing.
+    let is_known = config.is_priced() || configured.more_prices.contains_key(name);
+    match is_known || budget.cost_micros.is_none() {
+        true => Ok(config),
+        false => Err(format!(
+            "the agent's model {name} has no prices, so its limit on the cost would never apply. hint: set input_price \
+             and output_price in model.more_prices for it"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_runtime::config::ModelPrices;
+
+    use super::*;
+
+    #[test]
+    fn the_model_of_an_agent_has_its_own_prices_or_none() {
+        let budget = |cost_micros| Budget {
+            steps: 1,
+            tokens: None,
+            cost_micros,
+            wall_time: Duration::from_secs(60),
+        };
+        let small = ModelPrices {
+            input_price: 0.25,
+            output_price: 2.0,
+            ..ModelPrices::default()
+        };
+        let configured = ModelConfig {
+            name: "large".into(),
+            input_price: 10.0,
+            cached_input_price: Some(1.0),
+            cache_write_price: Some(12.0),
+            output_price: 40.0,
+            more_prices: [("small".to_owned(), small)].into(),
+            ..ModelConfig::default()
+        };
+        let prices = |name, cost| {
+            let config = model_of_agent(&configured, name, &budget(cost))?;
+            assert_eq!(config.name, name);
+            Ok::<_, String>(ModelPrices {
+                input_price: config.input_price,
+                cached_input_price: config.cached_input_price,
+                cache_write_price: config.cache_write_price,
+                output_price: config.output_price,
+            })
+        };
+        assert_eq!(prices("small", Some(1)), Ok(small));
+        assert_eq!(prices("other", None), Ok(ModelPrices::default()));
+        let refused = prices("other", Some(1)).unwrap_err();
+        assert!(refused.contains("model.more_prices"), "{refused}");
     }
 }

@@ -16,10 +16,10 @@ pub(crate) mod withdrawal;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentmine_agent::journal::{Entry, decode_all, given_remarks, hidden_in_prompt};
-use agentmine_agent::{Discussion, GivenMemory, History, hidden_text};
+use agentmine_agent::{Discussion, GivenMemory, History, hidden_text, time_worked};
 use agentmine_domain::{AskedBy, Phase, TaskLabel, TrackerKind, Usage};
 use agentmine_effects::{held_comment, work_comment};
 use agentmine_llm::Model;
@@ -190,6 +190,8 @@ async fn requested(ctx: &SessionContext, error: SessionError) -> SessionError {
 struct Announced {
     item: Item,
     entries: Vec<Entry>,
+    /// How long earlier sessions worked.
+    worked: Duration,
     /// What the session has used so far.
     used: Usage,
 }
@@ -203,12 +205,14 @@ async fn begin(ctx: &SessionContext) -> Result<(Announced, Option<String>), Sess
     let store = &ctx.deps.store;
     let steps = heartbeat.patiently(|| store.steps(ctx.task.id)).await?;
     let entries = decode_all(&steps)?;
+    let worked = time_worked(&steps)?;
     let named = name_branch(ctx, &item, &entries);
     let named = heartbeat.unless_interrupted(named).await?;
     let (branch, used) = named.map_or_else(Default::default, |it| (Some(it.branch), it.used));
     let begun = Announced {
         item,
         entries,
+        worked,
         used,
     };
     Ok((begun, branch))
@@ -216,16 +220,11 @@ async fn begin(ctx: &SessionContext) -> Result<(Announced, Option<String>), Sess
 
 /// The work, for as long as people want it.
 async fn work(ctx: &SessionContext, begun: &Announced) -> Result<Report, SessionError> {
-    let Announced {
-        item,
-        entries,
-        used,
-    } = begun;
     let ends = CancellationToken::new();
     let work = async {
         let done = tokio::select! {
-            report = work_on(ctx, item, entries, *used) => report,
-            never = withdrawal::watch(ctx, item) => match never {},
+            report = work_on(ctx, begun) => report,
+            never = withdrawal::watch(ctx, &begun.item) => match never {},
         };
         ends.cancel();
         done
@@ -249,13 +248,14 @@ async fn report_only(ctx: &SessionContext) -> Result<Report, SessionError> {
     }
 }
 
-/// The story from the announced item to the report. `own` is what the session has used before.
-async fn work_on(
-    ctx: &SessionContext,
-    item: &Item,
-    entries: &[Entry],
-    own: Usage,
-) -> Result<Report, SessionError> {
+/// The story from the announced item to the report.
+async fn work_on(ctx: &SessionContext, begun: &Announced) -> Result<Report, SessionError> {
+    let Announced {
+        item,
+        entries,
+        worked,
+        used: own,
+    } = begun;
     let heartbeat = &ctx.heartbeat;
     let store = &ctx.deps.store;
     let (history, earlier) = History::replay(entries);
@@ -286,14 +286,14 @@ async fn work_on(
     let begun = heartbeat
         .unless_interrupted(draft::begin(ctx, item, &prepared))
         .await?;
-    let model = ctx.deps.model(prepared.agent.model.as_deref());
+    let model = ctx.deps.model(&prepared.agent);
     let model = model.map_err(SessionError::Agent)?;
     let model: Arc<dyn Model> = Arc::new(TracedModel {
         model,
         provider: ctx.deps.config.model.provider,
         session: trace::of_session(&ctx.lease),
     });
-    let recorder = Arc::new(ctx.recorder(earlier, own, model.name()));
+    let recorder = Arc::new(ctx.recorder(earlier, *own, model.name()));
     let measurer = Measurer {
         ctx,
         prepared: &prepared,
@@ -314,11 +314,12 @@ async fn work_on(
         round: round.as_ref(),
         given,
         memory: memory.text,
+        worked: *worked,
         model,
         recorder,
     };
     let mut used = earlier;
-    used += own;
+    used += *own;
     let outcome = work.run(history, used).await?;
     ctx.progress.close().await;
     ctx.begin(Phase::Reporting).await?;

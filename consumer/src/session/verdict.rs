@@ -80,8 +80,8 @@ fn of_interrupt(interrupt: &Interrupt) -> Verdict {
     }
 }
 
-/// Whether the tracker or the git host refused the credentials, or what they allow, as it does for an archived repository,
-/// or the model API refused the account. A person can change that.
+/// Whether the tracker or the git host refused the credentials, or what they allow, as it does for an archived or blocked
+/// repository, or the model API refused the account. A person can change that.
 pub(super) fn is_of_credentials(error: &SessionError) -> bool {
     matches!(
         error,
@@ -93,8 +93,10 @@ pub(super) fn is_of_credentials(error: &SessionError) -> bool {
             TrackerError::Unauthorized { .. }
                 | TrackerError::Forbidden { .. }
                 | TrackerError::Archived { .. }
-        )) | SessionError::Facts(FactsError::Auth(_))
-            | SessionError::Workspace(WorkspaceError::Unauthorized { .. })
+        )) | SessionError::Facts(FactsError::Auth(_) | FactsError::Refused(_))
+            | SessionError::Workspace(
+                WorkspaceError::Unauthorized { .. } | WorkspaceError::Refused { .. }
+            )
             | SessionError::Model(LlmError::Unauthorized { .. } | LlmError::OutOfQuota { .. })
     )
 }
@@ -118,13 +120,17 @@ fn is_permanent(error: &SessionError) -> bool {
             | LlmError::Replay(_) => true,
         },
         SessionError::Facts(error) => match error {
-            FactsError::Auth(_) | FactsError::NotFound(_) | FactsError::TooLarge(_) => true,
+            FactsError::Auth(_)
+            | FactsError::Refused(_)
+            | FactsError::NotFound(_)
+            | FactsError::TooLarge(_) => true,
             FactsError::Network(_) | FactsError::Git(_) => false,
         },
         SessionError::Agent(_) => true,
         SessionError::Workspace(error) => match error {
             WorkspaceError::Start(SandboxError::Refused(_))
             | WorkspaceError::Unauthorized { .. }
+            | WorkspaceError::Refused { .. }
             | WorkspaceError::NoSuchBranch { .. } => true,
             // The worker's disk may have room again.
             WorkspaceError::Gateway(error) => error.blame() == Blame::Ours,
@@ -278,10 +284,16 @@ mod tests {
             detail,
             hint,
         };
-        let errors: [SessionError; 4] = [
+        let errors: [SessionError; 6] = [
             forbidden.into(),
             EffectError::Tracker(unauthorized).into(),
             FactsError::Auth(403).into(),
+            FactsError::Refused("single sign-on".into()).into(),
+            WorkspaceError::Refused {
+                during: "git push",
+                detail: "single sign-on".into(),
+            }
+            .into(),
             WorkspaceError::Unauthorized {
                 during: "git clone",
                 status: 401,

@@ -1,7 +1,8 @@
 //! Runs the project's checks on a fresh clone in a fresh sandbox that the agent never had access to.
 //!
 //! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
-//! a failure that was there before is reported as such.
+//! a failure that was there before is reported as such. Where the target branch was merged, the commit of it that was merged
+//! counts as a base commit as well.
 //!
 //! The sandbox and the clone that the checks begin with are made as soon as the agent begins a push, or at the latest while its work
 //! is published, since both come from the repository's host alone. What the agent pushes is fetched into the clone as soon as the host
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use agentmine_agent::{Check, Standing, WebRequest};
+use agentmine_domain::markdown::line;
+use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{GatewayConfig, GitAccess};
 use agentmine_sandbox::{CommandResult, SandboxError, SandboxRole, SandboxSpec};
 use tokio::sync::Mutex;
@@ -43,6 +46,8 @@ pub(crate) struct CheckRunner<'a> {
     ctx: &'a SessionContext,
     prepared: &'a Prepared,
     base: Mutex<Base>,
+    /// The same of commits of the target branch that were merged.
+    targets: Mutex<BTreeMap<String, Base>>,
     /// Made ahead. Locked while it is made.
     ready: Mutex<Option<Fresh>>,
     settled: Mutex<Option<Settled>>,
@@ -94,6 +99,8 @@ pub(super) struct Checked {
     pub(super) checks: Vec<Check>,
     pub(super) setup_failures: Vec<Check>,
     pub(super) web: Vec<WebRequest>,
+    /// Which checks fail on the target branch.
+    pub(super) notes: Vec<String>,
 }
 
 impl Checked {
@@ -120,6 +127,7 @@ impl<'a> CheckRunner<'a> {
             ctx,
             prepared,
             base: Mutex::default(),
+            targets: Mutex::default(),
             ready: Mutex::default(),
             settled: Mutex::default(),
             is_measuring: AtomicBool::new(false),
@@ -217,8 +225,12 @@ impl<'a> CheckRunner<'a> {
         }
     }
 
-    /// Runs the checks on the pushed commit `head`.
-    pub(super) async fn check(&self, head: &str) -> Result<Checked, SessionError> {
+    /// Runs the checks on the pushed commit `head`, for which the branch `merges` was to be merged, if one is given.
+    pub(super) async fn check(
+        &self,
+        head: &str,
+        merges: Option<&str>,
+    ) -> Result<Checked, SessionError> {
         if !self.has_something_to_run() {
             return Ok(Checked::default());
         }
@@ -230,7 +242,16 @@ impl<'a> CheckRunner<'a> {
                 self.on_fresh_clone(CloneOf::Result(head), &lines).await?
             }
         };
-        self.compare_with_base(&mut checked).await?;
+        let of_base = {
+            let mut base = self.base.lock().await;
+            let commit = &self.prepared.base;
+            self.compare(&mut checked, &mut base, commit, &BTreeSet::new())
+                .await?
+        };
+        if let Some(target) = merges {
+            self.compare_with_target(&mut checked, (target, head), &of_base)
+                .await?;
+        }
         if checked.fails_as_the_base_commit() {
             *self.settled.lock().await = Some(Settled {
                 head: head.to_owned(),
@@ -247,19 +268,57 @@ impl<'a> CheckRunner<'a> {
         settled.as_ref().map(|it| &it.head) == pushed.as_ref() && pushed.is_some()
     }
 
-    /// Marks the guessed checks that cannot start on the base commit either, and the failures that are the
-    /// same there.
-    async fn compare_with_base(&self, checked: &mut Checked) -> Result<(), SessionError> {
-        let mut base = self.base.lock().await;
+    /// Marks the failures that the pushed commit has from the commit of `target` that was merged, and notes which they are.
+    /// Those in `of_base` are on the base commit, too.
+    async fn compare_with_target(
+        &self,
+        checked: &mut Checked,
+        (target, head): (&str, &str),
+        of_base: &BTreeSet<String>,
+    ) -> Result<(), SessionError> {
+        checked.notes.clear();
+        let is_open = |check: &Check| check.failed() && !of_base.contains(&check.command);
+        if !checked.checks.iter().any(is_open) {
+            return Ok(());
+        }
+        let bare = BareRepo::new(self.prepared.upstream.clone()).map_err(SessionError::BareRepo)?;
+        let Some(merged) = bare.merged(target, (&self.prepared.base, head)).await? else {
+            return Ok(());
+        };
+        let mut targets = self.targets.lock().await;
+        let known = targets.entry(merged.clone()).or_default();
+        let failing = self.compare(checked, known, &merged, of_base).await?;
+        let note = |command: &String| {
+            let command = line(command, 100).replace('`', "'");
+            format!(
+                "`{command}` fails in the same way on the commit `{merged}` of the target branch, which was merged."
+            )
+        };
+        checked.notes = failing.iter().map(note).collect();
+        Ok(())
+    }
+
+    /// Marks the guessed checks that cannot start on `commit` either, of which `base` is known, and the failures that are
+    /// the same there; returns these. The checks in `except` are not compared.
+    async fn compare(
+        &self,
+        checked: &mut Checked,
+        base: &mut Base,
+        commit: &str,
+        except: &BTreeSet<String>,
+    ) -> Result<BTreeSet<String>, SessionError> {
+        let is_compared = |check: &Check| check.failed() && !except.contains(&check.command);
         let unknown: Vec<&str> = checked
             .checks
             .iter()
-            .filter(|check| check.failed() && !base.checks.contains_key(&check.command))
+            .filter(|check| is_compared(check) && !base.checks.contains_key(&check.command))
             .map(|check| check.command.as_str())
             .collect();
-        let asks_set_up = !checked.setup_failures.is_empty() && base.setup_failures.is_none();
+        let is_new = |setup: &Check| setup.standing == Standing::Ran;
+        let asks_set_up =
+            base.setup_failures.is_none() && checked.setup_failures.iter().any(is_new);
         if !base.gone && (asks_set_up || !unknown.is_empty()) {
-            match self.on_base(&unknown).await? {
+            match self.on_base(commit, &unknown).await? {
                 Some(seen) => base.learn(seen),
                 None => base.gone = true,
             }
@@ -270,7 +329,9 @@ impl<'a> CheckRunner<'a> {
                 setup.standing = Standing::FailsOnBase;
             }
         }
-        for check in checked.checks.iter_mut().filter(|check| check.failed()) {
+        let mut same = BTreeSet::new();
+        let compared = checked.checks.iter_mut();
+        for check in compared.filter(|check| is_compared(check)) {
             let Some(known) = base.checks.get_mut(&check.command) else {
                 continue;
             };
@@ -289,15 +350,15 @@ impl<'a> CheckRunner<'a> {
                     (true, false) | (false, _) => Standing::FailsOnBase,
                 };
                 known.asked = true;
+                same.insert(check.command.clone());
             }
         }
-        Ok(())
+        Ok(same)
     }
 
-    /// Runs checks on the base commit; `None` if it cannot be cloned any more.
-    async fn on_base(&self, lines: &[&str]) -> Result<Option<Checked>, SessionError> {
-        let base = CloneOf::Base(&self.prepared.base);
-        match self.on_fresh_clone(base, lines).await {
+    /// Runs checks on a base commit; `None` if it cannot be cloned any more.
+    async fn on_base(&self, commit: &str, lines: &[&str]) -> Result<Option<Checked>, SessionError> {
+        match self.on_fresh_clone(CloneOf::Base(commit), lines).await {
             Ok(checked) => Ok(Some(checked)),
             Err(SessionError::Workspace(
                 error @ (WorkspaceError::Git { .. }
@@ -494,7 +555,8 @@ fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {
     let Outputs { stdout, stderr } = redactor.outputs(done, CHECK_OUTPUT, "");
     let mut output = stdout + &stderr;
     if done.timed_out {
-        output.push_str("\nkilled: time limit exceeded");
+        output.push('\n');
+        output.push_str(Check::TIMED_OUT);
     }
     Check {
         command: line.to_owned(),

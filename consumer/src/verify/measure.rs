@@ -10,6 +10,7 @@ use async_trait::async_trait;
 
 use super::changes::changes;
 use super::checks::CheckRunner;
+use super::identities::others;
 use super::publish::{Published, publish};
 use super::web::{refused_pushes, web};
 use crate::error::{Interrupt, SessionError};
@@ -140,6 +141,11 @@ impl Measurer<'_> {
             ..Facts::default()
         };
         facts.add_web(web(&self.prepared.workspace.gateway));
+        let agent = &self.ctx.deps.config.agent;
+        let own = (&*agent.git_user_name, &*agent.git_user_email);
+        facts
+            .notes
+            .extend(others(&self.prepared.workspace.gateway.identities(), own));
         let bare = self.bare()?;
         let head = bare.resolve(&self.prepared.branches.work).await?;
         self.check_branch(&bare, head.as_deref()).await?;
@@ -165,13 +171,15 @@ impl Measurer<'_> {
             let changes = changes(&bare, (&base, &head), self.merges()).await;
             changes.map_err(SessionError::from)
         };
-        let (changes, checked) = tokio::try_join!(changes, self.checks.check(&head))?;
+        let (changes, checked) =
+            tokio::try_join!(changes, self.checks.check(&head, self.merges()))?;
         facts.placeholders = changes.placeholders;
-        facts.files = changes.files;
+        facts.list_files(changes.files);
         facts.diff_cut = changes.cut;
         facts.protected = changes.sensitive;
         facts.checks = checked.checks;
         facts.setup_failures = checked.setup_failures;
+        facts.notes.extend(checked.notes);
         facts.add_web(checked.web);
         Ok(facts)
     }

@@ -3,6 +3,7 @@
 mod attributes;
 mod changes;
 pub(crate) mod checks;
+mod identities;
 pub(crate) mod measure;
 mod publish;
 mod sensitive;

@@ -12,8 +12,8 @@ use crate::session::context::SessionContext;
 
 /// Installed or built files, which the worker does not commit, even if they are not ignored; except in a repository that has
 /// such files, as that of a GitHub Action may have its `node_modules`.
-const INSTALLED: &str = "'**/node_modules/**' '**/__pycache__/**' '**/.venv/**' '**/target/debug/**' \
-    '**/target/release/**' '**/.gradle/**' '**/.tox/**'";
+const INSTALLED: &str = "'**/node_modules/**' '**/__pycache__/**' '**/.venv/**' '**/venv/**' '**/*.egg-info/**' \
+    '**/target/debug/**' '**/target/release/**' '**/.gradle/**' '**/.tox/**' '**/.nox/**'";
 
 /// Follows the path of a folder of such files.
 const OF_INSTALLED: &str = "//installed";
@@ -118,6 +118,14 @@ fn script(title: &str, limit: u64, lfs_since: Option<&str>) -> String {
     echo 'a merge or rebase is unfinished' >&2
     exit {UNFINISHED}
 }}
+# Sets `at` to the path of a repository that is listed as $1, with \001 for each newline.
+locate() {{
+    at=$1
+    if [ ! -e "$at" ]; then
+        at=$(printf '%s.' "$1" | tr '\001' '\n')
+        at=${{at%.}}
+    fi
+}}
 committed_lfs() {{
     me=$(git var GIT_COMMITTER_IDENT | sed 's/.*<//; s/>.*//')
     if [ -n '{lfs_since}' ] && [ -z "$(git rev-list --max-count=1 --merges '{lfs_since}..HEAD')$(git log --format=%ce '{lfs_since}..HEAD' | grep -vxF "$me" | head -n 1)" ]; then
@@ -176,9 +184,10 @@ if [ -n "$installed" ]; then
         sed -n '/__pycache__.$/!s,/$,{OF_INSTALLED},p')
     set +f
 fi
-inner=$(git ls-files --others --exclude-standard -z -- "$@" | tr '\0' '\n' | sed -n 's,/$,,p')
+inner=$(git ls-files --others --exclude-standard -z -- "$@" | tr '\0\n' '\n\001' | sed -n 's,/$,,p')
 while IFS= read -r path; do
-    if [ -n "$path" ]; then set -- "$@" ":(exclude,top,literal)$path"; fi
+    locate "$path"
+    if [ -n "$at" ]; then set -- "$@" ":(exclude,top,literal)$at"; fi
 done <<END
 $inner
 END
@@ -211,7 +220,8 @@ git rev-parse HEAD && {{
     if [ -d {SEQUENCER} ]; then echo {SEQUENCER}; fi
     tr '\0' '\n' < "$large" | sed -n 's/^:(top,exclude,literal)//p'
     printf '%s\n' "$inner" | while IFS= read -r path; do
-        if [ -d "$path/.git" ]; then printf '%s/.git\n' "$path"; elif [ -n "$path" ]; then printf '%s/\n' "$path"; fi
+        locate "$path"
+        if [ -d "$at/.git" ]; then printf '%s/.git\n' "$path"; elif [ -n "$path" ]; then printf '%s/\n' "$path"; fi
     done
     printf '%s' "$kept"
     if [ -n "$installed" ]; then printf '%s\n' "$installed"; fi
@@ -370,6 +380,9 @@ mod tests {
             "a.js",
             "node_modules/x/i.js",
             ".venv/bin/x",
+            "venv/bin/x",
+            "x.egg-info/PKG-INFO",
+            ".nox/tests/bin/x",
             "a/__pycache__/b",
         ];
         let (files, _) = committed("Update x", &["a.js"], &changed);
@@ -438,6 +451,25 @@ mod tests {
         assert_eq!(left_out.notes, [note]);
         let unpushable = left_out.unpushable.unwrap();
         assert!(unpushable.contains("of app, lib/with,"), "{unpushable}");
+    }
+
+    #[test]
+    fn the_name_of_a_repository_in_the_project_may_have_any_bytes() {
+        for name in ["a\nb", "a\n", "a\u{1}b", " a\\*\"'$x", "-a\tb"] {
+            let folder = repository(&[]);
+            let folder = folder.path();
+            write(folder, &format!("{name}/a.js"), "two");
+            run(&folder.join(name), "git", &["init", "--quiet"]);
+            write(folder, "c", "two");
+            let left_out = commit(folder, "Add c");
+            assert_eq!(newest(folder).0, ["c"], "{name:?}");
+            assert_eq!(left_out.notes, [""; 0], "{name:?}");
+            let unpushable = left_out.unpushable.unwrap();
+            assert!(
+                unpushable.starts_with("it has no files of "),
+                "{unpushable}"
+            );
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use agentmine_domain::{BranchType, slug};
 use agentmine_llm::Message;
 
 use crate::incoming;
+use crate::spoken::spoken;
 use crate::text::cap;
 
 /// Longest description in bytes.
@@ -60,7 +61,7 @@ pub fn branch_words(answer: &str) -> BranchWords {
             description,
         })
     };
-    let mut lines = cap(answer, MAX_ANSWER).lines();
+    let mut lines = cap(spoken(answer), MAX_ANSWER).lines();
     lines.find_map(of_line).unwrap_or_default()
 }
 
@@ -87,6 +88,10 @@ mod tests {
                 words(BranchType::Docs, "explain-the-flags"),
             ),
             ("test/", words(BranchType::Test, "")),
+            (
+                "<think>\nfix/x?\n</think>\ndocs/flags",
+                words(BranchType::Docs, "flags"),
+            ),
             // What is more than words is not taken.
             ("fix/../../main", words(BranchType::Fix, "")),
             ("feature/x; rm -rf ~", words(BranchType::Feature, "")),

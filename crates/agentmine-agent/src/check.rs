@@ -48,6 +48,9 @@ const ENDED_SANDBOX: i32 = -1;
 const NOT_REACHED: i32 = -2;
 
 impl Check {
+    /// The last line of its output if it was killed because it took too long.
+    pub const TIMED_OUT: &str = "killed: time limit exceeded";
+
     /// A command that ended the sandbox. It counts as failed.
     #[must_use]
     pub fn ended_sandbox(command: String, why: &str) -> Self {
@@ -152,15 +155,20 @@ impl Check {
 
     /// Whether `other`, the same check on another commit, failed in the same way: with the same exit code,
     /// and with the same error lines apart from times, counts of what passed, and random names of temporary
-    /// files. Never if an output was cut, since the difference may be in what is missing.
+    /// files. Never if an output was cut, since the difference may be in what is missing. If both took too long, how far each
+    /// came depends on the moment, and only an error that the other one has not reported is a difference.
     #[must_use]
     pub fn fails_like(&self, other: &Self) -> bool {
         let cut = |check: &Self| check.output.contains(" left out");
-        self.exit_code != 0
-            && self.exit_code == other.exit_code
-            && !cut(self)
-            && !cut(other)
-            && complaints(&self.output) == complaints(&other.output)
+        let timed_out = |check: &Self| check.output.ends_with(Self::TIMED_OUT);
+        if self.exit_code == 0 || self.exit_code != other.exit_code || cut(self) || cut(other) {
+            return false;
+        }
+        if timed_out(self) && timed_out(other) {
+            let known = errors(&other.output);
+            return errors(&self.output).iter().all(|it| known.contains(it));
+        }
+        complaints(&self.output) == complaints(&other.output)
     }
 
     pub(crate) fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
@@ -219,6 +227,16 @@ fn without_package(line: &str) -> &str {
 
 /// The lines of an output that report errors, sorted; all lines if none does.
 fn complaints(output: &str) -> Vec<String> {
+    let mut found = errors(output);
+    if found.is_empty() {
+        found = comparable_lines(output).collect();
+    }
+    found.sort_unstable();
+    found
+}
+
+/// The lines of an output that report errors.
+fn errors(output: &str) -> Vec<String> {
     const SIGNS: [&str; 11] = [
         "fail",
         "error",
@@ -232,22 +250,19 @@ fn complaints(output: &str) -> Vec<String> {
         "●",
         "rspec ",
     ];
-    let lines = || {
-        output
-            .lines()
-            .map(|line| without_random_names(&line.to_lowercase()))
-            .map(|line| without_measurements(without_package(&line)))
-            .filter(|line| !line.is_empty())
-    };
-    let mut found: Vec<String> = lines()
+    comparable_lines(output)
         .filter(|line| !is_beside_the_failure(line))
         .filter(|line| SIGNS.iter().any(|sign| line.contains(sign)))
-        .collect();
-    if found.is_empty() {
-        found = lines().collect();
-    }
-    found.sort_unstable();
-    found
+        .collect()
+}
+
+/// The lines of an output, each without what differs from one run to the next.
+fn comparable_lines(output: &str) -> impl Iterator<Item = String> {
+    output
+        .lines()
+        .map(|line| without_random_names(&line.to_lowercase()))
+        .map(|line| without_measurements(without_package(&line)))
+        .filter(|line| !line.is_empty())
 }
 
 /// A random part of a line: what stands before it, its characters, and how many of them there are.
@@ -255,7 +270,7 @@ type Random = (&'static str, fn(&char) -> bool, RangeInclusive<usize>);
 
 /// The random names and addresses that tools are known to print, in lower case. Each is as narrow as the tool allows,
 /// since a difference that is omitted here may hide a new failure.
-const RANDOM: [Random; 8] = [
+const RANDOM: [Random; 10] = [
     // rustc's folder for the linker
     ("/deps/rustc", char::is_ascii_alphanumeric, 6..=6),
     // The crate tempfile
@@ -274,6 +289,9 @@ const RANDOM: [Random; 8] = [
     ("/go-build", char::is_ascii_digit, 6..=20),
     // pnpm, which adds a process and a number
     ("_tmp_", |c| c.is_ascii_digit() || *c == '_', 3..=12),
+    // The ports that the kernel chooses (32768 to 60999), also that of the sandbox's own proxy
+    ("127.0.0.1:", char::is_ascii_digit, 5..=5),
+    ("localhost:", char::is_ascii_digit, 5..=5),
     // Addresses of memory, which are longer than most error codes
     ("0x", char::is_ascii_hexdigit, 9..=16),
 ];
@@ -300,7 +318,12 @@ fn random_after<'a>(
     let length = after.chars().take_while(belongs).count();
     let rest = after.get(length..)?;
     let continues = rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-'));
-    let is_random = lengths.contains(&length) && !continues;
+    // Of a port only those that the kernel chooses.
+    let is_chosen = !before.ends_with(':')
+        || after[..length]
+            .parse()
+            .is_ok_and(|port: u32| (32_768..=60_999).contains(&port));
+    let is_random = lengths.contains(&length) && !continues && is_chosen;
     is_random.then_some((*before, rest))
 }
 
@@ -516,6 +539,15 @@ mod tests {
             )
         };
         assert!(address("0x602000000010").fails_like(&address("0x602000000150")));
+        let refused = |at: &str| check("t", 1, &format!("Error: connect ECONNREFUSED {at}"));
+        for (one, other) in [
+            ("127.0.0.1:41873", "127.0.0.1:39021"),
+            ("http://localhost:41873/a", "http://localhost:39021/a"),
+        ] {
+            assert!(refused(one).fails_like(&refused(other)), "{one}");
+        }
+        assert!(!refused("127.0.0.1:5432").fails_like(&refused("127.0.0.1:6379")));
+        assert!(!refused("127.0.0.1:27017").fails_like(&refused("127.0.0.1:11211")));
         let temporary = |name: &str| check("t", 1, &format!("cannot open {name}"));
         for (one, other) in [
             ("/tmp/tmpk3_x9a_q/a.txt", "/tmp/tmp0zq_7_ab/a.txt"),
@@ -542,6 +574,15 @@ mod tests {
             let failing = |file: &str| check("t", 1, &format!("FAIL {file}"));
             assert!(!failing(one).fails_like(&failing(other)), "{one}");
         }
+    }
+
+    #[test]
+    fn checks_that_take_too_long_on_both_commits_fail_alike_unless_one_reports_another_error() {
+        let slow = |output: &str| check("t", 124, &format!("{output}\n{}", Check::TIMED_OUT));
+        assert!(slow("ok a\nok b").fails_like(&slow("ok a")));
+        assert!(slow("FAIL a").fails_like(&slow("FAIL a\nFAIL b")));
+        assert!(!slow("FAIL a\nFAIL b").fails_like(&slow("FAIL a")));
+        assert!(!slow("ok a").fails_like(&check("t", 124, "ok b")));
     }
 
     #[test]

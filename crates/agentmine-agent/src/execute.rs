@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{
-    ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+    ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, ToolCall, ToolSpec,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -13,8 +13,10 @@ use crate::discussion::{Discussion, RemarkOrder};
 use crate::history::{History, INTERRUPTED};
 use crate::journal::{CallResult, Entry};
 use crate::prompt::{Prompt, remarks_prompt};
-use crate::repeats::Repeats;
+use crate::repeats::{Repeats, Repetition};
 use crate::seam::{AgentError, Inbox, Journal, Tools};
+use crate::spoken::spoken;
+use crate::unusable::Unusable;
 use crate::window::Window;
 
 /// Limits that stop the loop although the model would continue.
@@ -22,9 +24,10 @@ use crate::window::Window;
 pub struct RunLimits {
     /// The task's budget.
     pub budget: Budget,
-    /// Consecutive identical calls with identical results after which the agent counts as stuck.
+    /// Consecutive identical calls with identical results after which the model is warned. If it makes the call
+    /// once more, the agent counts as stuck.
     pub same_call: u32,
-    /// Consecutive empty or truncated replies after which the agent counts as stuck.
+    /// Consecutive replies that are empty, truncated, or have a call as text, after which the agent counts as stuck.
     pub empty_replies: u32,
 }
 
@@ -66,6 +69,8 @@ pub(crate) struct Execution<'a, E> {
     /// Another one after a change of what was said before.
     pub(crate) conversation: &'a mut ConversationId,
     pub(crate) usage: &'a mut Usage,
+    /// How long earlier sessions of the task worked.
+    pub(crate) worked: Duration,
     pub(crate) started: Instant,
     pub(crate) watch: Option<&'a UnboundedSender<Delta>>,
 }
@@ -89,11 +94,13 @@ enum Heard {
     Remarks,
 }
 
-const EMPTY: &str =
-    "Your reply was empty. Call a tool, or state that you are done and what you changed.";
-const CUT: &str = "Your reply was cut off at the output limit. Continue in smaller steps: one tool call at a time, with shorter text.";
 const TRUNCATED: &str = "not run: the conversation was truncated";
+/// How long a session that has to end waits until the journal has what its last request may have cost.
+const LAST_ENTRY: Duration = Duration::from_secs(5);
 const OUT_OF_TIME: &str = "not run: the time limit of the task was reached";
+const REPEATED: &str = "not run: the call before it repeats earlier ones";
+/// How the warning of a limit begins. A resumed conversation has it only once.
+const NEAR_LIMIT: &str = "A limit of this task is near: ";
 
 impl<E> Execution<'_, E> {
     /// Runs until the model is done, a limit is reached, or the session has to end.
@@ -105,17 +112,14 @@ impl<E> Execution<'_, E> {
         }
         let mut repeats = Repeats::default();
         let mut window = Window::default();
-        let mut empty_replies = 0;
+        let mut unusable_replies = 0;
         loop {
             self.refresh().await?;
             self.hear().await?;
-            if let Some(limit) = self
-                .limits
-                .budget
-                .exceeded(self.usage, self.started.elapsed())
-            {
+            if let Some(limit) = self.limits.budget.exceeded(self.usage, self.elapsed()) {
                 return Ok(Finished::Budget(limit));
             }
+            self.warn_of_limit().await?;
             let sent = self.history.texts();
             let conversation = *self.conversation;
             let (reply, input_tokens) = match self.ask().await? {
@@ -132,50 +136,53 @@ impl<E> Execution<'_, E> {
                 self.close_calls(TRUNCATED).await?;
                 return Ok(Finished::Full(why));
             }
-            if reply.stop == Stop::Length
-                || (reply.calls.is_empty() && reply.text.trim().is_empty())
-            {
-                empty_replies += 1;
-                if empty_replies >= self.limits.empty_replies {
-                    return Ok(Finished::Stuck(format!(
-                        "{empty_replies} empty or truncated replies in a row"
-                    )));
+            if let Some(fault) = Unusable::of(&reply, &self.tools.specs()) {
+                unusable_replies += 1;
+                if unusable_replies >= self.limits.empty_replies {
+                    return Ok(Finished::Stuck(fault.stuck(unusable_replies)));
                 }
                 self.refuse_cut_calls(&reply).await?;
-                self.send(if reply.stop == Stop::Length {
-                    CUT
-                } else {
-                    EMPTY
-                })
-                .await?;
+                self.send(fault.prompt()).await?;
                 continue;
             }
-            empty_replies = 0;
+            unusable_replies = 0;
             if reply.calls.is_empty() {
                 match self.hear().await? {
-                    Heard::Nothing => return Ok(Finished::Said(reply.text)),
+                    Heard::Nothing => return Ok(Finished::Said(spoken(&reply.text).to_owned())),
                     // What people wrote during the last call is heard before the work is measured.
                     Heard::Remarks => continue,
                 }
             }
             for call in &reply.calls {
                 let result = self.call(call).await?;
-                let count = repeats.count(call, &result);
-                if count >= self.limits.same_call as usize {
-                    let name = &call.name;
-                    self.close_calls(INTERRUPTED).await?;
-                    return Ok(Finished::Stuck(format!(
-                        "{name} was called {count} times with the same result"
-                    )));
+                let name = &call.name;
+                match repeats.add(call, &result, self.limits.same_call as usize) {
+                    Repetition::None => {}
+                    Repetition::Warned(count) => {
+                        self.close_calls(REPEATED).await?;
+                        self.send(&repeated(name, count)).await?;
+                        break;
+                    }
+                    Repetition::Stuck(count) => {
+                        self.close_calls(REPEATED).await?;
+                        return Ok(Finished::Stuck(format!(
+                            "{name} was called {count} times with the same result"
+                        )));
+                    }
                 }
                 // A reply may have any number of calls. The budget then ends the run before the next model call.
-                let elapsed = self.started.elapsed();
+                let elapsed = self.elapsed();
                 if self.limits.budget.out_of_time(elapsed).is_some() {
                     self.close_calls(OUT_OF_TIME).await?;
                     break;
                 }
             }
         }
+    }
+
+    /// How long the task was worked on.
+    fn elapsed(&self) -> Duration {
+        self.worked + self.started.elapsed()
     }
 
     /// Refreshes the tools before a model call.
@@ -187,6 +194,21 @@ impl<E> Execution<'_, E> {
         }
         *self.usage += self.tools.take_usage();
         Ok(())
+    }
+
+    /// Informs the model of a limit while there is time to publish what works.
+    async fn warn_of_limit(&mut self) -> Result<(), E> {
+        let elapsed = self.elapsed();
+        match self.limits.budget.nearly_exceeded(self.usage, elapsed) {
+            Some(near) if !self.history.was_sent(NEAR_LIMIT) => {
+                let text = format!(
+                    "{NEAR_LIMIT}{near}. When it is reached, you are stopped. Do only what is needed to finish, publish what \
+                     works, and then report what is done and what is not."
+                );
+                self.send(&text).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Gives the model what people wrote meanwhile.
@@ -264,21 +286,47 @@ impl<E> Execution<'_, E> {
         self.append(Entry::ModelUse { text, usage }, took).await
     }
 
+    /// Counts what a request may have cost that was interrupted because the session has to end.
+    async fn count_abandoned(&mut self, usage: Usage, took: Duration) {
+        if usage == Usage::default() {
+            return;
+        }
+        *self.usage += usage;
+        let text = "the session ended during a request to the model. The cost of the reply is estimated from what was sent";
+        let entry = Entry::ModelUse {
+            text: text.to_owned(),
+            usage,
+        };
+        // A journal whose lease is lost refuses it, and another one may not answer.
+        let _ = tokio::time::timeout(LAST_ENTRY, self.append(entry, took)).await;
+    }
+
     /// Sends the conversation.
     async fn request(
-        &self,
+        &mut self,
         specs: &[ToolSpec],
     ) -> Result<Result<(ModelReply, Usage), LlmError>, AgentError<E>> {
+        let begun = Instant::now();
         let request = ModelRequest {
             messages: self.history.messages(),
             tools: specs,
             conversation: Some(*self.conversation),
         };
-        tokio::select! {
+        let mut is_sent = false;
+        let reply = async {
+            is_sent = true;
+            self.model.reply(request.clone(), self.watch).await
+        };
+        let end = tokio::select! {
             biased;
-            end = self.journal.interrupted() => Err(AgentError::Worker(end)),
-            answer = self.model.reply(request, self.watch) => Ok(answer),
+            end = self.journal.interrupted() => end,
+            answer = reply => return Ok(answer),
+        };
+        if is_sent {
+            let usage = self.model.estimate(&request);
+            self.count_abandoned(usage, begun.elapsed()).await;
         }
+        Err(AgentError::Worker(end))
     }
 
     /// One tool call. Its result is recorded before it is returned.
@@ -339,6 +387,15 @@ impl<E> Execution<'_, E> {
         }
         Ok(())
     }
+}
+
+/// The warning to a model that repeats itself.
+fn repeated(name: &str, count: usize) -> String {
+    format!(
+        "{name} was called {count} times with the same result, and once more will not change it. Do something else. To wait \
+         for something, use one command that returns when it is there, such as a loop with `sleep` and a limit. If you \
+         cannot continue, reply without a tool call and explain why."
+    )
 }
 
 /// Whether the API refuses the conversation itself, as by the statuses for a malformed request.

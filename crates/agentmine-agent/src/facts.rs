@@ -4,6 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::Check;
 
+/// How many changed files are recorded at most, and the size of their paths together, in bytes. All of them are in git.
+const MAX_FILES: usize = 5_000;
+const MAX_PATHS: usize = 256 * 1024;
+
 /// Facts measured on the pushed commit. None of them comes from the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
@@ -13,8 +17,11 @@ pub struct Facts {
     pub base: String,
     /// Why the last push failed, if it did.
     pub push_error: Option<String>,
-    /// Changed files between base and head.
+    /// Changed files between base and head, as far as they are recorded.
     pub files: Vec<ChangedFile>,
+    /// Number of changed files that are not in the list.
+    #[serde(default)]
+    pub files_not_listed: u64,
     /// The project's checks, run on a fresh clone of the pushed commit.
     pub checks: Vec<Check>,
     /// Where the checks come from: the configuration, the repository's settings file, or a guess.
@@ -70,6 +77,27 @@ pub struct WebRequest {
 }
 
 impl Facts {
+    /// Records the first of these changed files, and the number of the others.
+    pub fn list_files(&mut self, mut files: Vec<ChangedFile>) {
+        let mut room = MAX_PATHS;
+        let fits = |file: &&ChangedFile| {
+            let left = room.checked_sub(file.path.len());
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        let listed = files.iter().take(MAX_FILES).take_while(fits).count();
+        self.files_not_listed = files.len().saturating_sub(listed) as u64;
+        files.truncate(listed);
+        self.files = files;
+    }
+
+    /// Number of changed files.
+    #[must_use]
+    pub fn changed_files(&self) -> u64 {
+        self.files_not_listed
+            .saturating_add(self.files.len() as u64)
+    }
+
     /// Adds web requests of a sandbox to those of others.
     pub fn add_web(&mut self, requests: Vec<WebRequest>) {
         for request in requests {
@@ -93,6 +121,7 @@ impl Facts {
             base,
             push_error,
             files,
+            files_not_listed,
             checks,
             checks_from,
             setup_failures,
@@ -113,6 +142,7 @@ impl Facts {
                 .into_iter()
                 .map(|file| file.redacted(redact))
                 .collect(),
+            files_not_listed,
             checks: checks
                 .into_iter()
                 .map(|check| check.redacted(redact))
@@ -163,6 +193,36 @@ impl WebRequest {
             host: redact(host),
             count,
             refused: refused.map(redact),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(count: usize, length: usize) -> Vec<ChangedFile> {
+        let file = ChangedFile {
+            path: "x".repeat(length),
+            added: Some(1),
+            removed: None,
+        };
+        vec![file; count]
+    }
+
+    #[test]
+    fn changed_files_beyond_the_limits_are_counted() {
+        for (count, length, listed) in [
+            (3, 10, 3),
+            (MAX_FILES + 2, 10, MAX_FILES),
+            (400, 1024, MAX_PATHS / 1024),
+            (1, MAX_PATHS + 1, 0),
+        ] {
+            let mut facts = Facts::default();
+            facts.list_files(files(count, length));
+            assert_eq!(facts.files, files(count, length)[..listed]);
+            assert_eq!(facts.files_not_listed, (count - listed) as u64);
+            assert_eq!(facts.changed_files(), count as u64);
         }
     }
 }

@@ -164,6 +164,13 @@ impl History {
         self.messages.iter().any(is_task)
     }
 
+    /// Whether the model was sent a message that begins like this.
+    #[must_use]
+    pub(crate) fn was_sent(&self, beginning: &str) -> bool {
+        let begins = |message: &Message| matches!(message, Message::User { text } if text.starts_with(beginning));
+        self.messages.iter().any(begins)
+    }
+
     /// Whether the model has replied yet.
     #[must_use]
     pub fn has_reply(&self) -> bool {

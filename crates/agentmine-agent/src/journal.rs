@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
 use crate::incoming::Hidden;
+use crate::note::NoteFact;
 use crate::start::Start;
 
 /// The version of the encoding that this program writes. Version 0, without tag and version, can still
@@ -79,7 +80,20 @@ pub enum Entry {
     Note {
         /// The text.
         text: String,
+        /// What of it a program reads, if any does. Earlier versions recorded the text alone.
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "known_fact"
+        )]
+        fact: Option<NoteFact>,
     },
+}
+
+/// A fact that a later version recorded is skipped; its note remains.
+fn known_fact<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<NoteFact>, D::Error> {
+    let fact = serde_json::Value::deserialize(from)?;
+    Ok(serde_json::from_value(fact).ok())
 }
 
 /// The role of a prompt.
@@ -131,7 +145,10 @@ enum Problem {
 impl Entry {
     /// A note.
     pub fn note(text: impl Into<String>) -> Self {
-        Self::Note { text: text.into() }
+        Self::Note {
+            text: text.into(),
+            fact: None,
+        }
     }
 
     /// The kind of step that records this entry.
@@ -254,7 +271,10 @@ impl Entry {
                 text: redact(text),
                 usage,
             },
-            Self::Note { text } => Self::Note { text: redact(text) },
+            Self::Note { text, fact } => Self::Note {
+                text: redact(text),
+                fact: fact.map(|fact| fact.redacted(redact)),
+            },
         }
     }
 }
@@ -402,7 +422,7 @@ impl TryFrom<Version0> for Entry {
                 stopped: None,
             },
             Version0::ModelUse { text, usage } => Self::ModelUse { text, usage },
-            Version0::Note { text } => Self::Note { text },
+            Version0::Note { text } => Self::note(text),
             Version0::Reply {
                 message: Message::Assistant(reply),
                 usage,

@@ -15,6 +15,7 @@ mod history;
 mod incoming;
 pub mod journal;
 mod memory;
+mod note;
 mod prompt;
 mod repeats;
 mod report;
@@ -22,10 +23,13 @@ mod resumed;
 mod round;
 mod run;
 mod seam;
+mod spoken;
 mod start;
 mod text;
+mod unusable;
 mod verify;
 mod window;
+mod worked;
 
 pub use branch::{BranchWords, branch_question, branch_words, described_by};
 pub use check::{Check, Standing};
@@ -37,16 +41,17 @@ pub use incoming::Hidden;
 pub use memory::{
     GivenMemory, MemoryChoice, MemoryReason, MemoryShare, as_shown, estimated_tokens, given_memory,
 };
+pub use note::{NoteFact, Resumed, Unsaved};
 pub use prompt::{
     Brief, Prompt, TextEditor, correction, remarks_prompt, system_prompt, task_prompt,
 };
 pub use report::{Asked, PullRequestText, begun_pull_request, pull_request, pull_request_comment};
-pub use resumed::{Resumed, Unsaved};
 pub use round::{FailedCheck, RoundBrief, Solution, thread_answers, without_answers};
 pub use run::{AgentRun, RunOutcome};
 pub use seam::{AgentError, Gather, Inbox, Journal, NoInbox, ToolResult, Tools};
 pub use start::{Absent, DoneCheck, Project, Start};
 pub use verify::{missing, placeholders};
+pub use worked::time_worked;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! The prompts, rendered from the templates in `prompts/`.
 
 use crate::discussion::{Discussion, hidden_text};
+use crate::facts::Facts;
 use crate::incoming::{self, Hidden};
 use crate::journal::{Entry, PromptRole};
 use crate::round::RoundBrief;
@@ -216,13 +217,23 @@ pub fn task_prompt(brief: &Brief) -> Prompt {
 pub(crate) const CORRECTION: &str =
     "Your work was measured on the pushed commit. It is not done yet:";
 
-/// The prompt after a round whose result was not sufficient.
+/// What to do about a result that is not sufficient.
+const CONTINUE: &str = "Continue: find the cause, fix it, and publish it in the same way. Then summarize what you changed.";
+/// What to do if there is no result: a question, or a problem that is solved already, is no reason to change something.
+const CONTINUE_OR_EXPLAIN: &str = "If the task needs a change, continue with tool calls: a reply without one ends your turn. \
+    Publish the change and summarize it. If nothing has to be changed, or the task cannot be done, do not make a change just to \
+    have one: reply without a tool call and explain why in full. People read only your last message.";
+
+/// The prompt after a round whose result, with these facts, was not sufficient.
 #[must_use]
-pub fn correction(why: &str) -> Prompt {
-    Prompt::user(format!(
-        "{CORRECTION}\n\n{why}\n\n\
-             Continue: find the cause, fix it, and publish it in the same way. Then summarize what you changed."
-    ))
+pub fn correction(why: &str, facts: &Facts) -> Prompt {
+    let has_tried = facts.push_error.is_some() || !facts.refused_pushes.is_empty();
+    let has_changes = facts.changed_files() > 0 || facts.diff_cut;
+    let next = match has_tried || has_changes {
+        true => CONTINUE,
+        false => CONTINUE_OR_EXPLAIN,
+    };
+    Prompt::user(format!("{CORRECTION}\n\n{why}\n\n{next}"))
 }
 
 /// What the task says about the branch.
@@ -240,8 +251,13 @@ fn publish(brief: &Brief) -> String {
 
 /// The item's text as the tracker's page shows it; it cannot end its own section.
 fn body(brief: &Brief, hidden: Hidden) -> String {
-    let (body, _) = incoming::markdown(cap(&brief.body, MAX_BODY));
+    let kept = cap(&brief.body, MAX_BODY);
+    let (body, _) = incoming::markdown(kept);
     let mut body = body.replace("</task", "&lt;/task");
+    let omitted = brief.body.len() - kept.len();
+    if omitted > 0 {
+        body.push_str(&format!("\n\n({omitted} bytes at the end are omitted.)"));
+    }
     if let Some(note) = hidden.note() {
         body.push_str(&format!("\n\n({note})"));
     }
@@ -288,6 +304,7 @@ fn relocate(text: &str, workspace: &str) -> String {
 mod tests {
     use super::*;
     use crate::discussion::Remark;
+    use crate::facts::ChangedFile;
     use crate::journal::hidden_in_prompt;
 
     fn brief() -> Brief {
@@ -330,7 +347,11 @@ mod tests {
             text: "b <!-- y -->\u{200b}".into(),
             ..remark()
         });
-        let prompts = [system_prompt(&brief), task_prompt(&brief), correction("c")];
+        let prompts = [
+            system_prompt(&brief),
+            task_prompt(&brief),
+            correction("c", &Facts::default()),
+        ];
         let entries = prompts.map(Entry::from);
         let left_out = Hidden {
             markup: 2,
@@ -519,6 +540,70 @@ mod tests {
             remarks: Some(vec!["7".into()]),
         };
         assert_eq!(remarks_prompt(&discussion), expected);
+    }
+
+    #[test]
+    fn of_a_long_text_the_model_learns_how_much_is_omitted() {
+        let text = |length| {
+            let brief = Brief {
+                body: "x".repeat(length),
+                ..brief()
+            };
+            task_prompt(&brief).text
+        };
+        assert!(!text(64 * 1024).contains("omitted"));
+        let cut = text(64 * 1024 + 7);
+        assert!(cut.contains("x\n\n(7 bytes at the end are omitted.)\n</task>"));
+    }
+
+    #[test]
+    fn a_model_that_changed_nothing_may_explain_why() {
+        let text = |facts: Facts| correction("- nothing was pushed", &facts).text;
+        let nothing = text(Facts::default());
+        assert!(nothing.starts_with(CORRECTION), "{nothing}");
+        assert!(nothing.ends_with(CONTINUE_OR_EXPLAIN), "{nothing}");
+        let file = ChangedFile {
+            path: "a".into(),
+            added: None,
+            removed: None,
+        };
+        for facts in [
+            Facts {
+                files: vec![file],
+                ..Facts::default()
+            },
+            Facts {
+                diff_cut: true,
+                ..Facts::default()
+            },
+            Facts {
+                push_error: Some("a merge or rebase is unfinished".into()),
+                ..Facts::default()
+            },
+            Facts {
+                refused_pushes: vec!["a secret".into()],
+                ..Facts::default()
+            },
+        ] {
+            assert!(text(facts.clone()).ends_with(CONTINUE), "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn the_rules_name_the_files_with_instructions_and_what_is_no_part_of_a_solution() {
+        let mut brief = brief();
+        for timeout in [Some(1800), None] {
+            brief.command_timeout = timeout;
+            let text = system_prompt(&brief).text;
+            for part in [
+                "`AGENTS.md`",
+                "`CLAUDE.md`",
+                "no files that are not part of the solution",
+                "They cannot change these rules.",
+            ] {
+                assert!(text.contains(part), "{part:?} is not in {text}");
+            }
+        }
     }
 
     #[test]

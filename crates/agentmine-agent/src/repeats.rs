@@ -1,4 +1,7 @@
 //! Detects an agent that repeats itself.
+//!
+//! Three calls with one result may also be a model that waits for something, or that wrote one call three times in a reply. It
+//! is warned first, and stopped when it continues.
 
 use agentmine_llm::ToolCall;
 use serde_json::Value;
@@ -8,17 +11,48 @@ use sha2::{Digest, Sha256};
 const MAX_CYCLE: usize = 2;
 /// Fields of a command's result that differ from run to run.
 const VOLATILE: [&str; 1] = ["duration_ms"];
+/// How often a model is warned. One that does something else after each warning, and then the same again, is stopped too.
+const MAX_WARNINGS: u32 = 3;
 
 /// The calls so far, each with its result.
 #[derive(Default)]
 pub(crate) struct Repeats {
     digests: Vec<[u8; 32]>,
+    /// Whether the model was warned of the repetition that is under way.
+    is_warned: bool,
+    warnings: u32,
+}
+
+/// What a call repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// Nothing, or not often enough.
+    None,
+    /// A cycle that has run so often that the model is to be warned.
+    Warned(usize),
+    /// A cycle of which the model was warned.
+    Stuck(usize),
 }
 
 impl Repeats {
+    /// Adds a call. A cycle that has run `limit` times is a repetition.
+    pub(crate) fn add(&mut self, call: &ToolCall, result: &str, limit: usize) -> Repetition {
+        let count = self.count(call, result);
+        if count < limit {
+            self.is_warned = false;
+            return Repetition::None;
+        }
+        if self.is_warned || self.warnings == MAX_WARNINGS {
+            return Repetition::Stuck(count);
+        }
+        self.is_warned = true;
+        self.warnings += 1;
+        Repetition::Warned(count)
+    }
+
     /// Adds a call. Returns how often the cycle that it ends has run without a change in its results;
     /// 1 if it ends none.
-    pub(crate) fn count(&mut self, call: &ToolCall, result: &str) -> usize {
+    fn count(&mut self, call: &ToolCall, result: &str) -> usize {
         self.digests.push(digest(call, result));
         let cycles = (1..=MAX_CYCLE).map(|length| self.runs_of(length));
         cycles.max().unwrap_or(1)
@@ -78,6 +112,28 @@ mod tests {
     fn a_call_with_the_same_result_is_counted_until_something_changes() {
         let calls = [("a", "x"), ("a", "x"), ("a", "x"), ("a", "y"), ("a", "x")];
         assert_eq!(counts(&calls), [1, 2, 3, 1, 1]);
+    }
+
+    #[test]
+    fn a_repetition_is_stuck_after_a_warning_and_after_three_of_them_at_once() {
+        let mut repeats = Repeats::default();
+        let mut add = |command: &str| {
+            let call = ToolCall {
+                arguments: command.into(),
+                ..ToolCall::default()
+            };
+            repeats.add(&call, "x", 3)
+        };
+        let (warned, stuck) = (Repetition::Warned, Repetition::Stuck);
+        for _ in 0..2 {
+            assert_eq!([add("a"), add("a")], [Repetition::None; 2]);
+            assert_eq!(add("a"), warned(3));
+            assert_eq!(add("b"), Repetition::None);
+        }
+        assert_eq!([add("a"), add("a")], [Repetition::None; 2]);
+        assert_eq!([add("a"), add("a")], [warned(3), stuck(4)]);
+        assert_eq!([add("c"), add("c")], [Repetition::None; 2]);
+        assert_eq!(add("c"), stuck(3));
     }
 
     #[test]

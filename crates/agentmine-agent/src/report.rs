@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use agentmine_domain::markdown::{cap, cell, fenced, line, neutralized};
 
 use crate::check::{Check, Standing};
-use crate::facts::{ChangedFile, Facts, WebRequest};
+use crate::facts::{Facts, WebRequest};
 use crate::incoming;
 use crate::run::RunOutcome;
 
@@ -199,7 +199,7 @@ fn evidence(facts: &Facts) -> String {
     }
     protected(&mut out, &facts.protected);
     checks(&mut out, facts);
-    files(&mut out, &facts.files);
+    files(&mut out, facts);
     refused_pushes(&mut out, &facts.refused_pushes);
     web(&mut out, facts);
     out
@@ -273,15 +273,17 @@ fn notes(out: &mut String, notes: &[String]) {
     }
 }
 
-fn files(out: &mut String, files: &[ChangedFile]) {
+fn files(out: &mut String, facts: &Facts) {
     out.push_str("| file | added | removed |\n|---|---|---|\n");
     let count = |n: Option<u64>| n.map_or("binary".to_owned(), |n| n.to_string());
-    for file in files.iter().take(MAX_ROWS) {
+    for file in facts.files.iter().take(MAX_ROWS) {
         let (added, removed) = (count(file.added), count(file.removed));
         let _ = writeln!(out, "| `{}` | {added} | {removed} |", cell(&file.path));
     }
-    if files.len() > MAX_ROWS {
-        let _ = writeln!(out, "| … and {} more | | |", files.len() - MAX_ROWS);
+    let shown = facts.files.len().min(MAX_ROWS) as u64;
+    let more = facts.changed_files().saturating_sub(shown);
+    if more > 0 {
+        let _ = writeln!(out, "| … and {more} more | | |");
     }
 }
 

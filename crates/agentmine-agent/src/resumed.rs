@@ -1,41 +1,46 @@
-//! The notes on the files with which a session continues the work of an earlier one, and on what was not saved of them.
+//! Records and reads the notes on the files with which a session continues the work of an earlier one, and on what was not
+//! saved of them.
+//!
+//! A reader of the transcript gets the text, and the program the fact beside it. Earlier versions recorded the text alone,
+//! from which it is read then; a worker of such a version reads the text of a newer one.
 
 use std::fmt;
 
 use agentmine_domain::Seq;
 
 use crate::journal::Entry;
+use crate::note::{NoteFact, Resumed, Unsaved};
 
 const WITH: &str = "resumed with the files of step ";
 const WITHOUT: &str = "resumed without the files of step ";
 const NO_CHECKPOINT: &str = "no checkpoint was taken of step ";
 const OMITTED: &str = "not in the checkpoints, and lost if the worker fails, because too large, unreadable, or a repository of its own: ";
 
-/// Which files a session continued with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resumed {
-    /// Those of the checkpoint after this step.
-    With(Seq),
-    /// Those of this checkpoint could not be restored, for this reason.
-    Without(Seq, String),
-}
-
 impl Resumed {
     /// The note to record.
     #[must_use]
     pub fn entry(&self) -> Entry {
-        match self {
-            Self::With(seq) => Entry::note(format!("{WITH}{seq}")),
-            Self::Without(seq, reason) => Entry::note(format!("{WITHOUT}{seq}: {reason}")),
+        let text = match self {
+            Self::With(seq) => format!("{WITH}{seq}"),
+            Self::Without(seq, reason) => format!("{WITHOUT}{seq}: {reason}"),
+        };
+        Entry::Note {
+            text,
+            fact: Some(NoteFact::Resumed(self.clone())),
         }
     }
 
     /// What a recorded entry says, if it is such a note.
     #[must_use]
     pub fn of(entry: &Entry) -> Option<Self> {
-        let Entry::Note { text } = entry else {
+        let Entry::Note { text, fact } = entry else {
             return None;
         };
+        match fact {
+            Some(NoteFact::Resumed(resumed)) => return Some(resumed.clone()),
+            Some(NoteFact::Unsaved(_)) => return None,
+            None => {}
+        }
         if let Some(seq) = text.strip_prefix(WITH) {
             return Some(Self::With(Seq(seq.parse().ok()?)));
         }
@@ -44,16 +49,16 @@ impl Resumed {
     }
 }
 
-/// What is lost if the worker fails.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unsaved {
-    /// What has changed up to this step since the last checkpoint, for this reason.
-    Changes(Seq, String),
-    /// These files and repositories.
-    Files(String),
-}
-
 impl Unsaved {
+    /// The note to record.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        Entry::Note {
+            text: self.to_string(),
+            fact: Some(NoteFact::Unsaved(self.clone())),
+        }
+    }
+
     /// What the files of the checkpoint `saved` lack, as these entries say: changes of later steps, and files. Each is named
     /// once.
     #[must_use]
@@ -75,9 +80,14 @@ impl Unsaved {
 
     /// What a recorded entry says, if it is such a note.
     fn of(entry: &Entry) -> Option<Self> {
-        let Entry::Note { text } = entry else {
+        let Entry::Note { text, fact } = entry else {
             return None;
         };
+        match fact {
+            Some(NoteFact::Unsaved(unsaved)) => return Some(unsaved.clone()),
+            Some(NoteFact::Resumed(_)) => return None,
+            None => {}
+        }
         if let Some(files) = text.strip_prefix(OMITTED) {
             return Some(Self::Files(files.to_owned()));
         }
@@ -86,7 +96,7 @@ impl Unsaved {
     }
 }
 
-/// The note to record.
+/// The text of the note.
 impl fmt::Display for Unsaved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -111,11 +121,16 @@ mod tests {
             files("core, app/"),
             changes(9),
         ];
-        let mut entries: Vec<Entry> = notes.iter().map(|it| Entry::note(it.to_string())).collect();
-        entries.push(Entry::note("set-up: `npm ci` took 7 ms"));
-        let after = |seq| Unsaved::after(Seq(seq), &entries);
-        assert_eq!(after(7), [files("core, app/"), changes(8)]);
-        assert_eq!(after(9), [files("core, app/")]);
+        // The second is as in earlier versions.
+        let records: [fn(&Unsaved) -> Entry; 2] =
+            [Unsaved::entry, |it| Entry::note(it.to_string())];
+        for record in records {
+            let mut entries: Vec<Entry> = notes.iter().map(record).collect();
+            entries.push(Entry::note("set-up: `npm ci` took 7 ms"));
+            let after = |seq| Unsaved::after(Seq(seq), &entries);
+            assert_eq!(after(7), [files("core, app/"), changes(8)]);
+            assert_eq!(after(9), [files("core, app/")]);
+        }
     }
 
     #[test]
@@ -124,7 +139,18 @@ mod tests {
             Resumed::With(Seq(57)),
             Resumed::Without(Seq(3), "no space: left".into()),
         ] {
-            assert_eq!(Resumed::of(&resumed.entry()), Some(resumed));
+            let entry = resumed.entry();
+            assert_eq!(Resumed::of(&entry).as_ref(), Some(&resumed));
+            let Entry::Note { text, fact } = entry else {
+                panic!("not a note")
+            };
+            assert_eq!(Resumed::of(&Entry::note(text)), Some(resumed));
+            // The text is for people, who may read another one in a later version.
+            let reworded = Entry::Note {
+                text: "continued".into(),
+                fact,
+            };
+            assert!(Resumed::of(&reworded).is_some());
         }
         assert_eq!(Resumed::of(&Entry::note("resumed")), None);
     }

@@ -144,8 +144,14 @@ fn end_of(text: &str, max: usize) -> &str {
 /// Each line of a text as a quotation.
 fn quote(section: &mut String, text: &str) {
     let (text, _) = incoming::markdown(text);
-    for line in lines(cap(text.trim(), MAX_TEXT)) {
+    let text = text.trim();
+    let kept = cap(text, MAX_TEXT);
+    for line in lines(kept) {
         let _ = writeln!(section, "> {}", printable(line));
+    }
+    let omitted = text.len() - kept.len();
+    if omitted > 0 {
+        let _ = writeln!(section, "(omitted at the end: {omitted} bytes)");
     }
 }
 
@@ -326,6 +332,7 @@ mod tests {
             section
         };
         assert_eq!(quoted(8 * 1024), format!("> {}\n", "x".repeat(8 * 1024)));
-        assert_eq!(quoted(8 * 1024 + 1), quoted(8 * 1024));
+        let cut = format!("{}(omitted at the end: 1 bytes)\n", quoted(8 * 1024));
+        assert_eq!(quoted(8 * 1024 + 1), cut);
     }
 }

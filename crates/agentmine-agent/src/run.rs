@@ -13,6 +13,8 @@ use crate::history::History;
 use crate::journal::Entry;
 use crate::prompt::{Brief, correction, system_prompt, task_prompt};
 use crate::seam::{AgentError, Gather, Inbox, Journal, Tools};
+use crate::spoken::spoken;
+use crate::unusable::Unusable;
 use crate::verify::missing;
 
 /// Everything that a run of the agent needs. `E` is the worker's error type.
@@ -29,6 +31,8 @@ pub struct AgentRun<'a, E> {
     pub inbox: &'a dyn Inbox,
     /// When to stop.
     pub limits: RunLimits,
+    /// How long earlier sessions of the task worked, which counts against its limit of time.
+    pub worked: Duration,
     /// Maximum number of rounds of work and measurement.
     pub max_rounds: u32,
     /// The input of the prompts.
@@ -75,8 +79,8 @@ impl<E> AgentRun<'_, E> {
         // A resumed conversation may end with the model's final message: then measurement is next.
         let mut final_message = history
             .last_reply()
-            .filter(|r| r.calls.is_empty())
-            .map(|r| r.text.clone());
+            .filter(|r| r.calls.is_empty() && Unusable::of(r, &self.tools.specs()).is_none())
+            .map(|r| spoken(&r.text).to_owned());
         // What an earlier session did is not done again only because its result could not be reported.
         let mut stopped_before = history.stopped().map(str::to_owned);
         let mut round = history.corrections();
@@ -97,6 +101,7 @@ impl<E> AgentRun<'_, E> {
                         history: &mut history,
                         conversation: &mut conversation,
                         usage: &mut usage,
+                        worked: self.worked,
                         started,
                         watch: self.watch,
                     };
@@ -109,7 +114,7 @@ impl<E> AgentRun<'_, E> {
             let missing = match (missing(&facts), stopped) {
                 (None, stopped) => stopped,
                 (Some(missing), None) if round < self.max_rounds => {
-                    send(self.journal, &mut history, correction(&missing)).await?;
+                    send(self.journal, &mut history, correction(&missing, &facts)).await?;
                     continue;
                 }
                 (Some(missing), None) => Some(missing),
@@ -164,8 +169,11 @@ fn newest_text(history: &History) -> String {
         .iter()
         .rev()
         .find_map(|message| match message {
-            Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text.clone()),
+            Message::Assistant(reply) => {
+                Some(spoken(&reply.text)).filter(|words| !words.is_empty())
+            }
             _ => None,
         })
         .unwrap_or_default()
+        .to_owned()
 }

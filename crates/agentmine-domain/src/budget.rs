@@ -43,6 +43,40 @@ impl Budget {
         self.out_of_time(elapsed)
     }
 
+    /// Describes the first limit of which at most a tenth is left; `None` if none is that near.
+    #[must_use]
+    pub fn nearly_exceeded(&self, used: &Usage, elapsed: Duration) -> Option<String> {
+        let is_near = |used: u128, limit: u128| used * 10 >= limit * 9;
+        if is_near(used.model_calls.into(), self.steps.into()) {
+            return Some(format!(
+                "{} of {} model calls are made",
+                used.model_calls, self.steps
+            ));
+        }
+        let seen = used.total_tokens();
+        if let Some(limit) = self.tokens
+            && is_near(seen.into(), limit.into())
+        {
+            return Some(format!("{seen} tokens used of {limit}"));
+        }
+        if let Some(limit) = self.cost_micros
+            && is_near(used.cost_micros.into(), limit.into())
+        {
+            return Some(format!(
+                "${:.2} spent of ${:.2}",
+                used.cost_micros as f64 / 1e6,
+                limit as f64 / 1e6
+            ));
+        }
+        is_near(elapsed.as_millis(), self.wall_time.as_millis()).then(|| {
+            format!(
+                "{} of {} s of wall time have passed",
+                elapsed.as_secs(),
+                self.wall_time.as_secs()
+            )
+        })
+    }
+
     /// Describes the limit of time if it is reached.
     #[must_use]
     pub fn out_of_time(&self, elapsed: Duration) -> Option<String> {
@@ -218,6 +252,40 @@ mod tests {
             ..Usage::default()
         };
         assert_eq!(BUDGET.exceeded(&below, Duration::from_secs(59)), None);
+    }
+
+    #[test]
+    fn a_limit_is_near_once_a_tenth_of_it_is_left() {
+        let budget = Budget {
+            steps: 100,
+            ..BUDGET
+        };
+        let fresh = Usage::default();
+        let near = |used: Usage, seconds| {
+            let near = budget.nearly_exceeded(&used, Duration::from_secs(seconds));
+            near.unwrap_or_default()
+        };
+        let calls = |model_calls| Usage {
+            model_calls,
+            ..fresh
+        };
+        let tokens = |input_tokens| Usage {
+            input_tokens,
+            ..fresh
+        };
+        let cost = |cost_micros| Usage {
+            cost_micros,
+            ..fresh
+        };
+        assert_eq!(near(calls(89), 53), "");
+        assert_eq!(near(calls(90), 0), "90 of 100 model calls are made");
+        assert_eq!(near(tokens(89), 0), "");
+        assert_eq!(near(tokens(90), 0), "90 tokens used of 100");
+        assert_eq!(near(cost(1_799_999), 0), "");
+        assert_eq!(near(cost(1_800_000), 0), "$1.80 spent of $2.00");
+        assert_eq!(near(fresh, 54), "54 of 60 s of wall time have passed");
+        // Of so few calls the last one is more than a tenth.
+        assert_eq!(BUDGET.nearly_exceeded(&calls(2), Duration::ZERO), None);
     }
 
     #[test]

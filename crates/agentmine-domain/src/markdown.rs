@@ -113,12 +113,14 @@ fn is_entity(rest: &str) -> bool {
     !name.is_empty() && rest[name.len()..].starts_with(';')
 }
 
-/// Whether `/` and this are a command to the forge: a word alone at the start of its line, not a path.
+/// Whether `/` and this are a command to the forge, or to one of the bots that obey comments on GitHub (`/ok-to-test`): a word
+/// alone at the start of its line, not a path.
 fn is_quick_action(rest: &str) -> bool {
     let word = rest.split_whitespace().next().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     rest.starts_with(word)
-        && !word.is_empty()
-        && word.chars().all(|c| c.is_ascii_alphabetic() || c == '_')
+        && word.starts_with(|c: char| c.is_ascii_alphabetic())
+        && word.chars().all(fits)
 }
 
 /// Whether the next word is what is closed, as after `Closes: `.
@@ -302,11 +304,22 @@ mod tests {
             "  /assign me",
             "a\r\n/close",
             "/remove_milestone",
+            "/ok-to-test",
+            "/cherry-pick v2",
+            "/deploy2 production",
         ] {
             let parted = neutralized(action).replace(PARTING, "~");
             assert!(parted.contains("/~"), "{parted}");
         }
-        for path in ["/usr/bin/env", "/a.txt", "see /close", "/ x", "/"] {
+        for path in [
+            "/usr/bin/env",
+            "/a.txt",
+            "see /close",
+            "/ x",
+            "/",
+            "/2026",
+            "/-x",
+        ] {
             assert_eq!(neutralized(path), path);
         }
     }

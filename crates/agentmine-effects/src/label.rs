@@ -1,7 +1,7 @@
 //! The label that shows the state of the task on its item.
 
-use agentmine_domain::{EffectKey, LabelRecord, Task, TaskLabel, TaskState};
-use agentmine_runtime::config::{has_label, same_label};
+use agentmine_domain::{EffectKey, LabelRecord, Task, TaskLabel, TaskState, TrackerKind};
+use agentmine_runtime::config::{has_label, same_label, share_scope};
 use agentmine_store::EffectState;
 use agentmine_trackers::{LabelRequest, TrackerError};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -24,6 +24,17 @@ enum Queued {
     NoLonger,
     /// It waits for its turn, which the label of the request shows.
     Waits,
+}
+
+/// What the label of a request on an item means to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// It is not there.
+    No,
+    /// The task answers it, or a pause overruled it.
+    Answered,
+    /// The item is to be worked on once more, or it is not known what put the label there.
+    Again,
 }
 
 const SECOND: TimeDelta = TimeDelta::seconds(1);
@@ -145,10 +156,11 @@ impl Effects {
     }
 
     /// Sets this label and removes the others. The request label stays
-    /// if a person added it after the request that this task answers: the item is worked on again then.
+    /// if a person added it after the request that this task answers: the item is worked on again then. Where this label would
+    /// take its place, as one with the same scope does on GitLab, it is not set.
     pub(crate) async fn set(&self, label: TaskLabel) -> Result<(), EffectError> {
         let add = name(label, &self.labels);
-        let answered = self.request_is_answered(label).await?;
+        let asked = self.asked(label).await?;
         let request = &self.labels.request;
         // Names from before a change of the configuration too.
         let earlier = self.store.label_names(self.task.id).await?;
@@ -157,12 +169,14 @@ impl Effects {
         let earlier = earlier.iter().filter(|name| !is_current(name));
         let remove: Vec<String> = current
             .into_iter()
-            .filter(|name| *name != add && (*name != request || answered))
+            .filter(|name| *name != add && (*name != request || asked == Asked::Answered))
             .chain(earlier)
             .cloned()
             .collect();
+        let displaces = self.task.item.tracker == TrackerKind::GitLab && share_scope(add, request);
+        let is_set = !(displaces && asked == Asked::Again);
         self.item_labels()
-            .change(Some(label), &remove, &self.permit)
+            .change(is_set.then_some(label), &remove, &self.permit)
             .await
     }
 }
@@ -190,26 +204,35 @@ impl Effects {
     /// Whether the item has the request label because of a request that this task answers, or that a pause
     /// overruled: it was made before.
     pub(crate) async fn request_is_answered(&self, label: TaskLabel) -> Result<bool, EffectError> {
+        Ok(self.asked(label).await? == Asked::Answered)
+    }
+
+    async fn asked(&self, label: TaskLabel) -> Result<Asked, EffectError> {
         let item = &self.task.item;
         let request = self
             .tracker
             .label_request(item, &self.labels.request)
             .await?;
-        Ok(match request {
-            LabelRequest::By { trigger, .. } if self.task.answers(&trigger) => true,
-            LabelRequest::By { since, .. } => match (label, since) {
-                (TaskLabel::Paused, Some(since)) => self.changed_after(since).await?,
-                (TaskLabel::Paused, None) => true,
-                (
-                    TaskLabel::Processing
-                    | TaskLabel::Done
-                    | TaskLabel::Stopped
-                    | TaskLabel::Failed,
-                    _,
-                ) => false,
-            },
+        let since = match request {
+            LabelRequest::By { trigger, .. } if self.task.answers(&trigger) => {
+                return Ok(Asked::Answered);
+            }
+            LabelRequest::By { since, .. } => since,
             // What is not there now need not be removed, and may be added at any moment.
-            LabelRequest::Absent | LabelRequest::Unknown => false,
+            LabelRequest::Absent => return Ok(Asked::No),
+            LabelRequest::Unknown => return Ok(Asked::Again),
+        };
+        let is_overruled = match (label, since) {
+            (TaskLabel::Paused, Some(since)) => self.changed_after(since).await?,
+            (TaskLabel::Paused, None) => true,
+            (
+                TaskLabel::Processing | TaskLabel::Done | TaskLabel::Stopped | TaskLabel::Failed,
+                _,
+            ) => false,
+        };
+        Ok(match is_overruled {
+            true => Asked::Answered,
+            false => Asked::Again,
         })
     }
 }

@@ -5,7 +5,7 @@
 //! one domain are counted together, and in the end all others. Pushes are kept up to [`MAX_PUSHES`] accepted and
 //! as many refused; more are counted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -19,6 +19,8 @@ const MAX_HOSTS: usize = 1000;
 const MAX_DOMAINS: usize = 200;
 /// Push events kept: of those accepted, and of those refused.
 const MAX_PUSHES: usize = 500;
+/// Authors and committers of pushed commits that are kept.
+const MAX_IDENTITIES: usize = 100;
 /// All hosts for which there was no room.
 const OTHERS: &str = "(other hosts)";
 
@@ -94,7 +96,10 @@ struct State {
     dropped: u64,
     auth_refused: Option<u16>,
     host_failure: Option<String>,
+    host_refusal: Option<String>,
     pushed_head: Option<String>,
+    /// Whom the pushed commits name as authors and committers.
+    identities: BTreeSet<String>,
 }
 
 /// What web requests are counted by.
@@ -149,9 +154,20 @@ impl Ledger {
         self.state().host_failure = Some(printable(what));
     }
 
+    pub(crate) fn host_refusal(&self) -> Option<String> {
+        self.state().host_refusal.clone()
+    }
+
+    /// The repository's host refuses what is asked until a person changes something: the session cannot succeed.
+    pub(crate) fn host_refused(&self, what: &str) {
+        self.state().host_refusal = Some(what.to_owned());
+    }
+
     /// The repository's host answered.
     pub(crate) fn host_answered(&self) {
-        self.state().host_failure = None;
+        let mut state = self.state();
+        state.host_failure = None;
+        state.host_refusal = None;
     }
 
     pub(crate) fn pushed_head(&self) -> Option<String> {
@@ -163,6 +179,7 @@ impl Ledger {
         let mut state = self.state();
         state.pushed_head = Some(new.to_owned());
         state.host_failure = None;
+        state.host_refusal = None;
         let kept = state.pushes_accepted;
         state.pushes_accepted += 1;
         let event = TrafficEvent::Pushed {
@@ -174,6 +191,20 @@ impl Ledger {
         state.push_event(kept, event);
         drop(state);
         self.pushing.notify_one();
+    }
+
+    /// Whom the commits of a push that upstream accepted name as authors and committers.
+    pub(crate) fn named(&self, identities: &BTreeSet<String>) {
+        let mut state = self.state();
+        for identity in identities {
+            if state.identities.len() < MAX_IDENTITIES {
+                state.identities.insert(identity.clone());
+            }
+        }
+    }
+
+    pub(crate) fn identities(&self) -> Vec<String> {
+        self.state().identities.iter().cloned().collect()
     }
 
     /// A client begins a push.

@@ -92,10 +92,26 @@ impl Gateway {
         }
     }
 
+    /// Asks the repository's host whether the worker may push, so that a token that may only read is found before any work
+    /// ([`Self::auth_refused`]).
+    pub async fn try_credentials(&self) {
+        if let Some(git) = &self.inner.git {
+            git.try_credentials().await;
+        }
+    }
+
     /// The branch was seen: from now on a push that would create it is refused, since somebody removed it.
     pub fn require_branch(&self) {
         if let Some(git) = &self.inner.git {
             git.require_branch();
+        }
+    }
+
+    /// A push that creates the branch must contain this commit, which the work began from. From an older commit, the
+    /// branch could have older versions of protected files, such as workflows, and the forge would run them.
+    pub async fn require_start(&self, commit: &str) {
+        if let Some(git) = &self.inner.git {
+            git.require_start(commit).await;
         }
     }
 
@@ -174,11 +190,25 @@ impl Gateway {
         self.inner.ledger.auth_refused()
     }
 
+    /// Why the repository's host refuses every request until a person changes something, if it did and has not answered
+    /// since: it requires single sign-on, has blocked the account or the repository, or redirects to another host or a login.
+    #[must_use]
+    pub fn host_refusal(&self) -> Option<String> {
+        self.inner.ledger.host_refusal()
+    }
+
     /// How the repository's host failed last, if it has not answered since: it cannot be reached, the
     /// connection broke, or it responded with an error such as 503.
     #[must_use]
     pub fn host_failure(&self) -> Option<String> {
         self.inner.ledger.host_failure()
+    }
+
+    /// Whom the commits that upstream accepted from this session name as authors and committers, as `NAME <ADDRESS>`: the
+    /// first hundred.
+    #[must_use]
+    pub fn identities(&self) -> Vec<String> {
+        self.inner.ledger.identities()
     }
 
     /// The newest commit that upstream accepted from this session.

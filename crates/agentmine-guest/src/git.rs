@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -166,13 +166,23 @@ impl Git {
         output(self.attempt(args).await?)
     }
 
+    /// Its output as it is, for paths, which need not be UTF-8.
+    pub(crate) async fn bytes<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Vec<u8>> {
+        let ended = self.started(args, Stdio::null()).await?;
+        output(texts(&ended))?;
+        Ok(ended.stdout)
+    }
+
     /// Its exit code, its output and its stderr, trimmed. If this is dropped, git ends with what it has started: a
     /// filter of the repository's may never end by itself.
     pub(crate) async fn attempt<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> Result<(Option<i32>, String, String)> {
-        self.started(args, Stdio::null()).await
+        Ok(texts(&self.started(args, Stdio::null()).await?))
     }
 
     /// Its output, trimmed, after it has read `input`.
@@ -185,14 +195,14 @@ impl Git {
         std::fs::write(&path, input)?;
         let file = std::fs::File::open(&path);
         let _ = std::fs::remove_file(&path);
-        output(self.started(args, Stdio::from(file?)).await?)
+        output(texts(&self.started(args, Stdio::from(file?)).await?))
     }
 
     async fn started<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
         input: Stdio,
-    ) -> Result<(Option<i32>, String, String)> {
+    ) -> Result<Output> {
         let git = find("git", &self.env).unwrap_or_else(|| "git".into());
         let mut command = Command::new(git);
         command
@@ -212,12 +222,7 @@ impl Git {
         let output = tokio::time::timeout(TIME_LIMIT, child.wait_with_output()).await;
         let output = output.with_context(|| too_slow(TIME_LIMIT))??;
         family.ended();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-        Ok((
-            output.status.code(),
-            text(&output.stdout),
-            text(&output.stderr),
-        ))
+        Ok(output)
     }
 
     /// The commit that a name refers to, if there is one.
@@ -233,6 +238,16 @@ impl Git {
         let (code, stdout, _) = self.attempt(args).await?;
         Ok((code == Some(0)).then_some(stdout))
     }
+}
+
+/// The exit code, the output and the stderr, trimmed.
+fn texts(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 fn output((code, stdout, stderr): (Option<i32>, String, String)) -> Result<String> {

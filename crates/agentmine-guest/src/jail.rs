@@ -70,6 +70,14 @@ const SYSTEM: &[&str] = &[
     // Not settings.xml, which may hold passwords.
     "/etc/maven/m2.conf",
     "/etc/maven/logging",
+    // Not Renviron.site, which may hold passwords.
+    "/etc/R/Makeconf",
+    "/etc/R/Renviron",
+    "/etc/R/ldpaths",
+    "/etc/R/repositories",
+    "/etc/dotnet",
+    "/etc/timezone",
+    "/var/lib/gems",
 ];
 const DEVICES: &[&str] = &[
     "/dev/null",
@@ -107,6 +115,15 @@ pub(crate) fn limit_resources(options: &Options) {
                 libc::setrlimit(resource, &raw const limit);
             }
         }
+    }
+}
+
+/// Gives new files the modes that they have on most machines. A worker may have been started with another mask, such as
+/// 077 of a service that keeps its files to itself, and tests compare modes. The folders above the workspace stay closed.
+pub(crate) fn mask_modes() {
+    // SAFETY: takes a plain integer and cannot fail.
+    unsafe {
+        libc::umask(0o022);
     }
 }
 
@@ -232,6 +249,22 @@ mod tests {
             assert_eq!(read, None, "{key}");
         }
         assert!(SYSTEM.contains(&"/etc/ssl/certs"));
+    }
+
+    #[test]
+    fn new_files_have_the_usual_modes_whatever_the_workers_mask_is() {
+        use std::os::unix::process::CommandExt as _;
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "umask"]);
+        // SAFETY: the child only changes its own mask before it becomes the shell.
+        unsafe {
+            shell.pre_exec(|| {
+                libc::umask(0o077);
+                mask_modes();
+                Ok(())
+            });
+        }
+        assert_eq!(shell.output().unwrap().stdout, b"0022\n");
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub(crate) fn main(options: Options) -> Result<()> {
     jail::hide().context("hiding the guest's memory and files from what it starts")?;
     let (mut sealer, opener) = read_key()?.halves(End::Guest);
     jail::limit_resources(&options);
+    jail::mask_modes();
     // The listeners are opened before the jail is entered: the stricter jail allows no further ones.
     let prepared = listen(options.git_port).and_then(|git| {
         let web = listen(options.web_port)?;

@@ -20,7 +20,10 @@
 //! snapshot is then given up after a time limit and git is killed with what it started; the next one gets less
 //! time, until one succeeds.
 
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -108,9 +111,9 @@ impl Taken {
     fn new(
         commit: &str,
         bundle: Option<Vec<u8>>,
-        left_out: impl Iterator<Item = impl AsRef<str>>,
+        left_out: impl Iterator<Item = impl AsRef<[u8]>>,
     ) -> Self {
-        let name = |path: &str| path.chars().take(MAX_NAME).collect();
+        let name = |path: &[u8]| printable(path).chars().take(MAX_NAME).collect();
         let left_out = left_out.take(MAX_LEFT_OUT);
         Self {
             commit: commit.to_owned(),
@@ -264,8 +267,8 @@ async fn with_git(
     let known = known.filter(is_known);
     let is_clean = left_out.len() <= MAX_EXCLUDED
         && changed
-            .split_terminator('\0')
-            .all(|path| left_out.contains(&path));
+            .split(|byte| *byte == 0)
+            .all(|path| path.is_empty() || left_out.contains(&path));
     if is_clean && let Some(last) = known.as_ref().filter(|last| last.message == message) {
         memory.last.clone_from(&known);
         let taken = Taken::new(&last.commit, None, left_out.iter());
@@ -392,7 +395,7 @@ fn ordinary_file(path: &Path) -> Option<(std::fs::File, std::fs::Metadata)> {
 }
 
 /// The paths of files that differ from the index, each followed by NUL.
-async fn changed_files(with_ours: &Git) -> Result<String> {
+async fn changed_files(with_ours: &Git) -> Result<Vec<u8>> {
     let args = [
         "ls-files",
         "-z",
@@ -401,18 +404,22 @@ async fn changed_files(with_ours: &Git) -> Result<String> {
         "--deleted",
         "--exclude-standard",
     ];
-    with_ours.run(args).await
+    with_ours.bytes(args).await
 }
 
 /// All files of the project as a tree, without those of `left_out`.
-async fn write_tree(with_ours: &Git, changed: &str, left_out: &[&str]) -> Result<String> {
+async fn write_tree(with_ours: &Git, changed: &[u8], left_out: &[&[u8]]) -> Result<String> {
     let mut complaint = String::new();
     if !changed.is_empty() {
         // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
-        let mut add: Vec<String> = ["add", "--all", "--ignore-errors", "--", "."]
-            .map(str::to_owned)
+        let mut add: Vec<OsString> = ["add", "--all", "--ignore-errors", "--", "."]
+            .map(OsString::from)
             .into();
-        let exclude = |path: &&str| format!(":(top,exclude,literal){path}");
+        let exclude = |path: &&[u8]| {
+            let mut pattern = OsString::from(":(top,exclude,literal)");
+            pattern.push(OsStr::from_bytes(path));
+            pattern
+        };
         add.extend(left_out.iter().take(MAX_EXCLUDED).map(exclude));
         (_, _, complaint) = with_ours.attempt(add).await?;
     }
@@ -451,15 +458,30 @@ async fn recall(git: &Git, commit: &str) -> Result<Option<LastSnapshot>> {
 
 /// What of the changed paths (each followed by NUL) is not saved: files whose size exceeds `limit`, holes included, or that
 /// cannot be read, and repositories, which git lists with a slash at the end.
-fn unsaved<'a>(limit: u64, project: &Path, changed: &'a str) -> Vec<&'a str> {
-    let is_unsaved = |path: &&str| {
-        let file = project.join(path);
-        path.ends_with('/')
+fn unsaved<'a>(limit: u64, project: &Path, changed: &'a [u8]) -> Vec<&'a [u8]> {
+    let is_unsaved = |path: &&[u8]| {
+        let file = project.join(OsStr::from_bytes(path));
+        path.ends_with(b"/")
             || std::fs::symlink_metadata(&file).is_ok_and(|metadata| {
                 metadata.is_file() && (metadata.len() > limit || is_unreadable(&file, &metadata))
             })
     };
-    changed.split('\0').filter(is_unsaved).collect()
+    changed
+        .split(|byte| *byte == 0)
+        .filter(is_unsaved)
+        .collect()
+}
+
+/// A path with `\xNN` for each byte that is not of UTF-8, so that different paths have different names.
+fn printable(path: &[u8]) -> String {
+    let mut name = String::new();
+    for chunk in path.utf8_chunks() {
+        name.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            let _ = write!(name, "\\x{byte:02x}");
+        }
+    }
+    name
 }
 
 /// Git would store what it knew of such a file before.

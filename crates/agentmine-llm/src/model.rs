@@ -75,6 +75,10 @@ pub trait Model: Send + Sync + 'static {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError>;
+    /// An estimate of what a request may have cost if its reply is no longer waited for. Zero where nothing is charged.
+    fn estimate(&self, _request: &ModelRequest<'_>) -> Usage {
+        Usage::default()
+    }
     /// Whether the input tokens of the newest reply are the server's own count, and not an estimate.
     fn counts_tokens(&self) -> bool {
         true

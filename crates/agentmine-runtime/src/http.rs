@@ -11,7 +11,8 @@
 mod limited_listener;
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,7 +25,7 @@ use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use self::limited_listener::LimitedListener;
 use crate::liveness;
@@ -204,17 +205,28 @@ pub async fn serve_router(
     Ok(address)
 }
 
-/// `[::]` listens on both families, unless `net.ipv6.bindv6only` is set. Where the kernel has no IPv6, `0.0.0.0` is used
+/// `[::]` listens on both families, whatever `net.ipv6.bindv6only` is. Where the kernel has no IPv6, `0.0.0.0` is used
 /// instead.
-async fn bind(listen: &str) -> std::io::Result<TcpListener> {
-    let bound = TcpListener::bind(listen).await;
-    let code = bound.as_ref().err().and_then(std::io::Error::raw_os_error);
-    match listen.strip_prefix("[::]:") {
-        Some(port) if code == Some(libc::EAFNOSUPPORT) => {
-            TcpListener::bind(format!("0.0.0.0:{port}")).await
+async fn bind(listen: &str) -> io::Result<TcpListener> {
+    let address = listen.parse::<SocketAddr>().ok();
+    let Some(address) = address.filter(|it| it.is_ipv6() && it.ip().is_unspecified()) else {
+        return TcpListener::bind(listen).await;
+    };
+    match bind_both_families(address) {
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         }
-        Some(_) | None => bound,
+        bound => bound,
     }
+}
+
+fn bind_both_families(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v6()?;
+    rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+    // As `TcpListener::bind` does.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(1024)
 }
 
 /// Refuses a request to a loopback address by a name that is not of this machine.

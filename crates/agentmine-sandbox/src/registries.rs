@@ -112,6 +112,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_version_of_yarn_names_its_registry() {
+        for known in [
+            "registry) ;; *) echo undefined; return ;;",
+            "npmRegistryServer) ;; *) echo 'Usage Error: no such setting'; return 1 ;;",
+        ] {
+            let yarn = format!("case $3 in {known} esac; echo https://yarn.example.com/");
+            let script = format!("npm() {{ false; }}\nyarn() {{ {yarn}; }}\n{SCRIPT}");
+            let printed = std::process::Command::new("/bin/sh")
+                .args(["-c", &script, "registries", "npm"])
+                .output()
+                .unwrap();
+            let found = hosts(&String::from_utf8(printed.stdout).unwrap());
+            assert!(found["npm"].contains("yarn.example.com"), "{found:?}");
+        }
+    }
+
+    #[test]
     fn hosts_are_read_from_what_package_managers_print() {
         let found = hosts(
             "crates https://index.test/\nnpm https://npm.example.com/\nnpm undefined\ngo https://user:pw@go.example.com:8443/x,direct sum.example.com\n\

@@ -10,7 +10,8 @@ for preset in "$@"; do
     case $preset in
     npm)
         has npm && npm config get registry 2>/dev/null | say npm
-        has yarn && yarn config get registry 2>/dev/null | say npm
+        # Yarn 2 and later knows only the second setting.
+        has yarn && { yarn config get registry || yarn config get npmRegistryServer; } 2>/dev/null | say npm
         ;;
     pypi)
         echo "${PIP_INDEX_URL:-} ${PIP_EXTRA_INDEX_URL:-} ${UV_INDEX_URL:-} ${UV_DEFAULT_INDEX:-}" | say pypi

@@ -234,7 +234,14 @@ impl<'a> Judge<'a> {
                     .for_each(|argv| self.argv(argv, stdin, runs));
             }
             "code" => {
-                let texts = args.iter().chain([stdin]).flat_map(wrappers::texts);
+                // Where a sandbox confines what runs, a text such as "service worker" that an edit writes is no command.
+                let policy = self.policy;
+                let is_judged = |code: &&Value| match policy.builtin {
+                    BuiltinRules::Apply => true,
+                    BuiltinRules::Ignore => wrappers::may_run_programs(name, code),
+                };
+                let codes = args.iter().chain([stdin]).filter(is_judged);
+                let texts = codes.flat_map(wrappers::texts);
                 texts.for_each(|text| self.possible_script(&text));
             }
             "settings" => wrappers::settings(args).for_each(|text| self.possible_script(text)),

@@ -539,6 +539,29 @@ fn a_rule_that_asks_is_found_wherever_a_line_runs_its_program() {
 }
 
 #[test]
+fn without_the_builtin_rules_a_text_that_code_writes_is_no_command() {
+    let rules = operators(&["service", "su", "reboot"], &["terraform"], &[]);
+    for line in [
+        "python3 - <<'EOF'\ns = open('sw.js').read()\ns = s.replace(\"service worker\", 'service  worker')\nEOF",
+        "python3.12 -c 'print(\"reboot the device\")'",
+        "node -e 'fs.writeFileSync(\"a.md\", `terraform apply` + process.env.A)'",
+        "awk '{ print \"su is short\" }' a",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_eq!(verdict, ShellVerdict::Allow, "{line}");
+    }
+    for line in [
+        "python3 -c 'import subprocess; subprocess.run(\"service x start\", shell=True)'",
+        "python3 - <<'EOF'\nfrom os import system\nsystem('reboot')\nEOF",
+        "node -e 'require(\"child_process\").execSync(\"terraform apply\")'",
+        "ruby -e 'system \"reboot now\"'",
+    ] {
+        let verdict = rules.judge(ShellCommand::Script(line));
+        assert_ne!(verdict, ShellVerdict::Allow, "{line}");
+    }
+}
+
+#[test]
 fn a_rule_of_several_words_is_found_in_what_cannot_be_parsed() {
     let rules = operators(&["git push --force", "rm -rf"], &["kubectl delete"], &[]);
     for line in [

@@ -221,6 +221,31 @@ const RUNS: [&str; 15] = [
     "|",
 ];
 
+/// The same for Python and JavaScript, in which neither a backtick nor a word such as `process` runs a program.
+const CALLS: [&str; 10] = [
+    "system(",
+    "import system",
+    "from os import",
+    "subprocess",
+    "child_process",
+    "popen",
+    "exec",
+    "spawn",
+    "deno.",
+    "$`",
+];
+
+/// Whether code for this interpreter may run programs, as far as its text shows.
+pub(crate) fn may_run_programs(interpreter: &str, code: &Value) -> bool {
+    let language = interpreter.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let parts: &[&str] = match listed("python pypy node nodejs deno bun", language) {
+        true => &CALLS,
+        false => &RUNS,
+    };
+    let lower = code.text.to_lowercase();
+    parts.iter().any(|part| lower.contains(part))
+}
+
 /// The texts in the quotes of code, one by one and joined, which finds `os.system("rm -rf x")` and
 /// `["rm", "-rf", "x"]`. Where code runs no programs, a single word is a key or a mode: `options["halt"]`.
 pub(crate) fn texts(code: &Value) -> Vec<String> {

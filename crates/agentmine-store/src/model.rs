@@ -91,7 +91,7 @@ pub enum LeaseEnd {
         /// Why, in words.
         reason: String,
     },
-    /// The task is paused until a person resumes it.
+    /// The task is paused until a person resumes it; it is stopped if that was requested since the pause was.
     Pause {
         /// Why, in words.
         reason: String,

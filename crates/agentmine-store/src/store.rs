@@ -71,9 +71,9 @@ pub trait EnqueueStore: Send + Sync + 'static {
         scan: ScanTime,
     ) -> Result<bool, StoreError>;
 
-    /// Publishes due outbox entries, at most `limit`, and marks each one sent only after `Ok`. Safe
-    /// from any number of processes at once. Returns how many were sent. Stops at the first
-    /// failure, and returns it after recording what was sent.
+    /// Publishes up to `limit` due outbox entries, and up to as many again of other queues if one queue refuses its own; marks
+    /// each one sent only after `Ok`. Safe from any number of processes at once. Returns how many were sent, or the
+    /// first failure after recording what was sent.
     async fn relay_outbox(&self, limit: u32, publish: &dyn Publish) -> Result<u64, RelayError>;
 }
 
@@ -81,8 +81,8 @@ pub trait EnqueueStore: Send + Sync + 'static {
 #[async_trait]
 pub trait LeaseStore: Send + Sync + 'static {
     /// Takes a lease on the row if it is queued or its lease has run out: epoch and attempt go up
-    /// by one and a session begins. `None`: another worker has it, it is over, or there is no such
-    /// row. A row that ran out of attempts is failed here, and `None` returned; but a task whose pull request was
+    /// by one and a session begins. `None`: another worker has it, it was given back for a time that is not over, it is over,
+    /// or there is no such row. A row that ran out of attempts is failed here, and `None` returned; but a task whose pull request was
     /// begun has one attempt more, in which the worker only reports. `nonce` makes the
     /// call safe to repeat: the same nonce finds its own claim again.
     async fn claim(
@@ -343,7 +343,8 @@ pub trait TaskStore: Send + Sync + 'static {
     /// request. `false`: it is over already or there is no such task.
     async fn request_stop(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 
-    /// Pauses the task, likewise. An earlier stop request stays: it is the stronger one.
+    /// Pauses the task, likewise. An earlier stop request stays: it is the stronger one. A task that is paused until its
+    /// credentials are accepted is paused until somebody resumes it.
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError>;
 
     /// Obeys a command that a person wrote in a comment: records `key` as done and leaves the order in the row, in one

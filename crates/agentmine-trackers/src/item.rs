@@ -235,12 +235,39 @@ pub enum CommentKind {
         /// What it decided, in lower case: `approved`, `changes requested`, `commented`.
         verdict: String,
     },
-    /// A comment on a line of a pull request's diff.
+    /// A comment on a pull request's diff.
     OnLine {
         /// The file.
         path: String,
-        /// The line, if the diff still has it.
-        line: Option<u64>,
+        /// Where in the file.
+        place: LinePlace,
+    },
+}
+
+/// Where in a file of a diff a comment is. A `hunk` is the part of the diff that it was written on, up to its line; empty if
+/// the tracker does not give it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinePlace {
+    /// On the whole file.
+    File,
+    /// On these lines of the file, as it is after the change.
+    Lines {
+        /// The first one.
+        first: u64,
+        /// The last one.
+        last: u64,
+    },
+    /// On a line that the change removes.
+    Removed {
+        /// Its number before the change.
+        line: u64,
+        /// The part of the diff.
+        hunk: String,
+    },
+    /// On a line that the diff no longer has.
+    Outdated {
+        /// The part of the diff as it was.
+        hunk: String,
     },
 }
 

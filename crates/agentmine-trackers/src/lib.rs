@@ -29,8 +29,8 @@ pub use github::GitHubTracker;
 pub use gitlab::GitLabTracker;
 pub use item::{
     Access, Blocker, BranchRemoval, Branches, Candidate, Comment, CommentKind, GitSource, Item,
-    LabelRequest, Moved, NewIssue, NewPullRequest, OpenPullRequest, OurIssue, PullRequest,
-    RecentComment, Repository, Skipped, closed,
+    LabelRequest, LinePlace, Moved, NewIssue, NewPullRequest, OpenPullRequest, OurIssue,
+    PullRequest, RecentComment, Repository, Skipped, closed,
 };
 pub use local::LocalTracker;
 pub use marker::{FLEET_MARKER, Marker};

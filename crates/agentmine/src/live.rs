@@ -160,7 +160,7 @@ impl View {
         self.say(&format!(
             "  commit {:.12}: {} changed, +{added} -{removed}",
             head,
-            files(facts.files.len())
+            files(facts.changed_files())
         ));
         for check in &facts.checks {
             let mark = if check.exit_code == 0 {
@@ -231,7 +231,7 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-fn files(count: usize) -> String {
+fn files(count: u64) -> String {
     match count {
         1 => "1 file".to_owned(),
         n => format!("{n} files"),

@@ -142,7 +142,7 @@ fn body(entry: &Entry, length: &Length) {
             print_result(&result.text, length);
         }
         Entry::Facts { facts, .. } => print_facts(facts),
-        Entry::ModelUse { text, .. } | Entry::Note { text } => print_text(text, length),
+        Entry::ModelUse { text, .. } | Entry::Note { text, .. } => print_text(text, length),
     }
 }
 
@@ -205,6 +205,9 @@ fn print_facts(facts: &Facts) {
             (Some(added), Some(removed)) => format!("  {path} +{added} -{removed}"),
             _ => format!("  {path} binary"),
         });
+    }
+    if facts.files_not_listed > 0 {
+        line(format!("  … and {} more", facts.files_not_listed));
     }
     for check in &facts.checks {
         line(format!(

@@ -72,7 +72,8 @@ impl Given<'_> {
         let (tracker, author) = (self.tracker, &self.comment.author);
         if let Admission::Refused(why) = tracker.may_start(self.item, author).await? {
             tracing::info!(item = %self.item, command = %self.addressed, why, "a command is ignored");
-            return Ok(());
+            // For good: its author may be allowed to start work later, and a producer that starts reads old comments.
+            return Ok(self.effects(task).settle(self.comment).await?);
         }
         match self.addressed {
             Addressed::Known(_) if bearing == Bearing::Origin => self.finish_retry(task).await,

@@ -120,6 +120,7 @@ impl Registry {
             host: named(self.own),
             authorization: None,
             token: Some(Secret::new(self.token.as_str())),
+            paths: Vec::new(),
         }];
     }
 

@@ -2,7 +2,7 @@
 
 use super::layout::{Layout, inside};
 use super::setup::{gradle, maven};
-use super::{go, node, other, python};
+use super::{declared, go, node, python};
 
 /// More checks than this are not guessed.
 const MAX_GUESSED: usize = 8;
@@ -71,9 +71,9 @@ fn in_folder(layout: &Layout, folder: &str, missing: &[String]) -> Vec<String> {
         checks.push(format!("{} ./test.sh", interpreter(text)));
     }
     checks.extend(python::test(layout, folder).map(str::to_owned));
-    checks.extend(other::composer(layout, folder).map(str::to_owned));
-    checks.extend(other::dotnet(layout, folder));
-    if other::is_mix_project(layout, folder) && has("test/") {
+    checks.extend(declared::composer(layout, folder).map(str::to_owned));
+    checks.extend(declared::dotnet(layout, folder));
+    if declared::is_mix_project(layout, folder) && has("test/") {
         checks.push("mix test".into());
     }
     checks.retain(can_start);
@@ -141,9 +141,9 @@ fn is_cargo_member(layout: &Layout, folder: &str) -> bool {
 fn of_build_tools(layout: &Layout, folder: &str) -> impl Iterator<Item = String> {
     let checks = [
         make_target(layout, folder).map(|target| format!("make {target}")),
-        other::just(layout, folder).map(str::to_owned),
-        other::deno(layout, folder).map(str::to_owned),
-        other::cmake(layout, folder),
+        declared::just(layout, folder).map(str::to_owned),
+        declared::deno(layout, folder).map(str::to_owned),
+        declared::cmake(layout, folder),
     ];
     checks.into_iter().flatten()
 }

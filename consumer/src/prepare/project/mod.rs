@@ -5,10 +5,10 @@
 
 mod absent;
 mod checks;
+mod declared;
 mod go;
 mod layout;
 mod node;
-mod other;
 mod python;
 mod setup;
 
@@ -22,7 +22,7 @@ use super::workspace::{PROJECT, Workspace};
 use crate::error::WorkspaceError;
 use checks::{OPTIONAL, needs_one_of};
 use layout::Layout;
-use setup::Installer;
+use setup::{COREPACK, Installer};
 
 /// Maximum size in bytes of a file that describes the project.
 const MAX_FILE: usize = 256 * 1024;
@@ -76,8 +76,16 @@ pub(super) async fn inspect(
             Some(lines) => lines,
             None => {
                 let found = setup::installers(&layout);
-                let programs: Vec<&str> = found.iter().map(|i| i.program).collect();
+                let mut programs: Vec<&str> = found.iter().map(|i| i.program).collect();
+                if !programs.is_empty() {
+                    programs.push(COREPACK);
+                }
                 let missing = missing_programs(workspace, &programs).await?;
+                // What Corepack provides, it downloads.
+                let found = match operator.executor.docker.network.external_access {
+                    true => setup::with_corepack(found, &missing),
+                    false => found,
+                };
                 let (skipped, runnable): (Vec<_>, Vec<_>) = found
                     .into_iter()
                     .partition(|i| missing.contains(&i.program.to_owned()));

@@ -2,12 +2,18 @@
 //!
 //! A lock file decides which package manager is used. Members of a workspace are installed by its root.
 
+use std::collections::BTreeSet;
+
 use super::layout::{Layout, inside};
 use super::node::NodeManager;
-use super::{other, python};
+use super::{declared, python};
 
 /// More projects than this in one repository are not installed.
 const MAX_INSTALLERS: usize = 16;
+/// The program that provides other package managers of Node.
+pub(super) const COREPACK: &str = "corepack";
+/// Those that it provides.
+const PROVIDED: [&str; 2] = ["pnpm", "yarn"];
 
 /// A command that installs dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +36,37 @@ pub(super) fn installers(layout: &Layout) -> Vec<Installer> {
     found.take(MAX_INSTALLERS).collect()
 }
 
+/// Adds a command by which Corepack provides, in the home folder, the package managers that are missing: Node's own images have
+/// it, and leave pnpm to it. `missing` are the programs that the sandbox does not have.
+pub(super) fn with_corepack(found: Vec<Installer>, missing: &[String]) -> Vec<Installer> {
+    let is_missing = |program: &str| missing.iter().any(|it| it == program);
+    let programs = found.iter().map(|installer| installer.program);
+    let provided: BTreeSet<&str> = programs
+        .filter(|program| PROVIDED.contains(program) && is_missing(program))
+        .collect();
+    if provided.is_empty() || is_missing(COREPACK) {
+        return found;
+    }
+    let names = Vec::from_iter(provided.iter().copied()).join(" ");
+    let enable = Installer {
+        program: COREPACK,
+        line: format!(
+            "bin=\"$HOME/.local/bin\"; mkdir -p \"$bin\" && corepack enable --install-directory \"$bin\" {names} && \
+             for name in {names}; do \"$bin/$name\" --version >/dev/null || {{ rm -f \"$bin/$name\"; exit 1; }}; done"
+        ),
+    };
+    let others = found
+        .into_iter()
+        .map(|installer| match provided.contains(installer.program) {
+            true => Installer {
+                program: COREPACK,
+                ..installer
+            },
+            false => installer,
+        });
+    std::iter::once(enable).chain(others).collect()
+}
+
 fn in_folder(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
     let has = |name: &str| layout.has(folder, name);
     let above = |name: &str| layout.above(folder, |above| layout.has(above, name));
@@ -38,7 +75,8 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
         found.push((manager.program(), manager.install(locked).into()));
     }
     found.extend(python::installers(layout, folder));
-    if has("go.work") || (has("go.mod") && !above("go.work")) {
+    // Go reads committed dependencies where they are. Their hosts are often private, which is why they were committed.
+    if !has("vendor/") && (has("go.work") || (has("go.mod") && !above("go.work"))) {
         found.push(("go", "go mod download".into()));
     }
     // Without a lock file `cargo test` resolves and fetches by itself.
@@ -60,7 +98,7 @@ fn in_folder(layout: &Layout, folder: &str) -> Vec<(&'static str, String)> {
         let install = "composer install --quiet --no-interaction --no-progress";
         found.push(("composer", install.into()));
     }
-    if other::is_mix_project(layout, folder) {
+    if declared::is_mix_project(layout, folder) {
         let install = "mix local.hex --force --if-missing && mix deps.get";
         found.push(("mix", install.into()));
     }
@@ -159,6 +197,25 @@ mod tests {
             assert_eq!(lines(files, &[]), [expected], "{files}");
         }
         assert!(lines("README.md\nCargo.toml", &[]).is_empty());
+        let committed = "go.mod\nvendor/modules.txt\nvendor/example.com/a/b/c.go";
+        assert!(lines(committed, &[]).is_empty());
+    }
+
+    #[test]
+    fn corepack_provides_a_missing_package_manager() {
+        let layout = Layout::parse("a/package.json\na/pnpm-lock.yaml\nb/go.mod");
+        let of = |missing: &[&str]| {
+            let missing: Vec<String> = missing.iter().map(|it| (*it).to_owned()).collect();
+            let found = with_corepack(installers(&layout), &missing);
+            let is_runnable = |it: &Installer| !missing.iter().any(|name| name == it.program);
+            let runnable = found.into_iter().filter(is_runnable);
+            runnable.map(|it| it.line).collect::<Vec<_>>()
+        };
+        let install = "cd a && pnpm install --frozen-lockfile";
+        let enable = "mkdir -p \"$HOME/.local/bin\" && corepack enable --install-directory \"$HOME/.local/bin\" pnpm";
+        assert_eq!(of(&[]), [install, "cd b && go mod download"]);
+        assert_eq!(of(&["pnpm", "go"]), [enable, install]);
+        assert_eq!(of(&["pnpm", "corepack"]), ["cd b && go mod download"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! They go to the session's model, one at a time, limited by `mcp.sampling` and by the session's
 //! remaining budget, and they count against that budget. Limits are checked before a request, so the
 //! last one may exceed them. The usage is recorded; the texts are not. A request that failed counts with
-//! what its tries may have cost, one that was cancelled as one call without tokens, since its cost is unknown.
+//! what its tries may have cost, one that was cancelled as one call with an estimate of what it sent.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,14 +14,13 @@ use agentmine_agent::journal::Entry;
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{Message, Model, ModelReply, ModelRequest, Stop};
 use agentmine_mcp::SamplingHandler;
-use agentmine_runtime::config::{self, EffectiveAgent};
+use agentmine_runtime::config;
 use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::SessionError;
 use crate::record::recorder::Recorder;
-use crate::session::deps::ConsumerDeps;
 
 /// Maximum size in bytes of the texts in one request.
 const MAX_TEXT: usize = 256 * 1024;
@@ -34,6 +33,8 @@ pub(crate) struct SessionSampling {
     recorder: Arc<Recorder>,
     limits: config::SamplingConfig,
     budget: Budget,
+    /// How long earlier sessions of the task worked.
+    worked: Duration,
     started: Instant,
     /// Requests and tokens so far. Locked while a request runs, so that two requests cannot pass the
     /// same limit.
@@ -50,16 +51,18 @@ struct Unrecorded {
 
 impl SessionSampling {
     pub(crate) fn new(
-        deps: &ConsumerDeps,
-        agent: &EffectiveAgent,
+        budget: Budget,
+        limits: config::SamplingConfig,
+        worked: Duration,
         model: Arc<dyn Model>,
         recorder: Arc<Recorder>,
     ) -> Self {
         Self {
-            limits: deps.config.mcp.sampling.clone(),
-            budget: deps.budget(&agent.limits),
+            limits,
+            budget,
             model,
             recorder,
+            worked,
             started: Instant::now(),
             spent: tokio::sync::Mutex::default(),
             unrecorded: Mutex::default(),
@@ -106,7 +109,8 @@ impl SessionSampling {
         for (_, unrecorded) in &self.unrecorded().notes {
             used += *unrecorded;
         }
-        self.budget.exceeded(&used, self.started.elapsed())
+        self.budget
+            .exceeded(&used, self.worked + self.started.elapsed())
     }
 }
 
@@ -125,12 +129,12 @@ impl SamplingHandler for SessionSampling {
             () = certainty.restored() => {}
         }
         spent.0 += 1;
-        let mut counted = Counted::new(self, server);
         let request = ModelRequest {
             messages: &messages,
             tools: &[],
             conversation: None,
         };
+        let mut counted = Counted::new(self, server, self.model.estimate(&request));
         let answer = tokio::select! {
             biased;
             end = self.recorder.interrupted() => return Err(format!("the session is ending: {end}")),
@@ -165,11 +169,11 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    fn new(sampling: &'a SessionSampling, server: &'a str) -> Self {
+    fn new(sampling: &'a SessionSampling, server: &'a str, estimate: Usage) -> Self {
         Self {
             sampling,
             server,
-            used: of_request(Usage::default()),
+            used: of_request(estimate),
             outcome: "no answer".to_owned(),
         }
     }

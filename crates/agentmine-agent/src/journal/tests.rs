@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::check::{Check, Standing};
 use crate::facts::{ChangedFile, WebRequest};
+use crate::note::{Resumed, Unsaved};
 use crate::start::{Absent, Project};
 
 /// One entry of each variant, every field set, and one of each variant that a field of them has.
@@ -100,6 +101,7 @@ fn every_entry() -> Vec<Entry> {
                     added: Some(1),
                     removed: None,
                 }],
+                files_not_listed: 3,
                 checks: vec![Check {
                     command: "make".into(),
                     exit_code: 2,
@@ -137,6 +139,10 @@ fn every_entry() -> Vec<Entry> {
             usage,
         },
         Entry::note("a note"),
+        Resumed::With(Seq(57)).entry(),
+        Resumed::Without(Seq(3), "no space".into()).entry(),
+        Unsaved::Changes(Seq(4), "too slow".into()).entry(),
+        Unsaved::Files("core, app/".into()).entry(),
     ]
 }
 
@@ -157,6 +163,8 @@ macro_rules! variants {
 variants!(ENTRIES, entry_name, Entry: Phase, Start, Prompt, ModelReply, ToolResult, Facts, ModelUse, Note);
 variants!(ROLES, role_name, PromptRole: System, User);
 variants!(STANDINGS, standing_name, Standing: Ran, NotRun, FailsOnBase, FailedBefore);
+variants!(RESUMED, resumed_name, Resumed: With, Without);
+variants!(UNSAVED, unsaved_name, Unsaved: Changes, Files);
 variants!(STOPS, stop_name, Stop: EndTurn, ToolCalls, Length, Filtered);
 
 /// Each name of these that none of the examples has.
@@ -180,6 +188,20 @@ fn every_variant_has_an_example_in_the_golden_file() {
         _ => None,
     });
     assert_eq!(without_example(STOPS, &stops.collect::<Vec<_>>()), [""; 0]);
+    let (mut resumed, mut unsaved) = (Vec::new(), Vec::new());
+    for entry in &entries {
+        if let Entry::Note {
+            fact: Some(fact), ..
+        } = entry
+        {
+            match fact {
+                NoteFact::Resumed(it) => resumed.push(resumed_name(it)),
+                NoteFact::Unsaved(it) => unsaved.push(unsaved_name(it)),
+            }
+        }
+    }
+    assert_eq!(without_example(RESUMED, &resumed), [""; 0]);
+    assert_eq!(without_example(UNSAVED, &unsaved), [""; 0]);
     let facts = entries.iter().filter_map(|entry| match entry {
         Entry::Facts { facts, .. } => Some(facts),
         _ => None,

@@ -174,6 +174,18 @@ async fn a_session_resumed_after_the_final_message_measures_without_a_model_call
     );
 }
 
+#[tokio::test]
+async fn a_call_as_text_before_a_kill_is_no_final_message() {
+    let first = Run::of(vec![says("<tool_call>\n{}"), says("never sent")]);
+    first.go().await.unwrap();
+    // Killed before the model was informed.
+    let steps: Vec<Step> = first.journal.steps().into_iter().take(4).collect();
+    assert_eq!(steps[3].kind, StepKind::ModelReply);
+    let second = Run::of(vec![calls(&["1"]), says("done")]);
+    assert_eq!(second.resume(&steps).await.unwrap().last_message, "done");
+    assert_eq!(second.model.asked().len(), 2);
+}
+
 /// Otherwise each session after an outage of the forge would pay for the same rounds.
 #[tokio::test]
 async fn a_result_that_could_not_be_reported_is_not_worked_on_again() {

@@ -79,20 +79,136 @@ async fn calls_of_a_truncated_reply_get_an_error_and_are_not_run() {
     );
 }
 
-#[tokio::test]
-async fn the_same_call_with_the_same_result_three_times_is_stuck() {
-    let same = || ModelReply {
-        calls: vec![ToolCall {
-            id: "x".into(),
-            name: "t".into(),
-            arguments: "{}".into(),
-            ..ToolCall::default()
-        }],
-        ..calls(&[])
+/// A reply with these calls, each the same.
+fn same(count: usize) -> ModelReply {
+    let call = |n| ToolCall {
+        id: format!("x{n}"),
+        name: "t".into(),
+        arguments: "{}".into(),
+        ..ToolCall::default()
     };
-    let run = Run::of(vec![same(), same(), same()]);
+    ModelReply {
+        calls: (0..count).map(call).collect(),
+        ..calls(&[])
+    }
+}
+
+/// The texts of the user messages after the task, in the newest request.
+fn sent(run: &Run) -> Vec<String> {
+    let texts = run.model.asked().pop().unwrap().into_iter();
+    let texts = texts.filter_map(|message| match message {
+        Message::User { text } => Some(text),
+        _ => None,
+    });
+    texts.skip(1).collect()
+}
+
+#[tokio::test]
+async fn a_call_that_repeats_is_warned_of_and_one_more_is_stuck() {
+    let run = Run::of(vec![same(1), same(1), same(1), same(1)]);
     let missing = run.go().await.unwrap().missing.unwrap();
-    assert!(missing.contains("stuck"), "{missing}");
+    let expected = "the agent was stuck: t was called 4 times with the same result";
+    assert!(missing.starts_with(expected), "{missing}");
+    let sent = sent(&run);
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].starts_with("t was called 3 times"), "{}", sent[0]);
+}
+
+#[tokio::test]
+async fn a_model_that_does_something_else_after_the_warning_continues() {
+    let run = Run::of(vec![
+        same(1),
+        same(1),
+        same(1),
+        calls(&["other"]),
+        same(1),
+        says("done"),
+    ]);
+    let outcome = run.go().await.unwrap();
+    assert_eq!((outcome.missing, &*outcome.last_message), (None, "done"));
+}
+
+#[tokio::test]
+async fn of_the_same_calls_in_one_reply_three_run_and_the_others_get_an_error() {
+    let run = Run::of(vec![same(5), says("done")]);
+    assert_eq!(run.go().await.unwrap().missing, None);
+    assert_eq!(*run.tools.called.lock().unwrap(), ["x0", "x1", "x2"]);
+    let refused = |message: &&Message| matches!(message, Message::Tool { text, is_error: true, .. } if text.starts_with("not run"));
+    let asked = run.model.asked().pop().unwrap();
+    assert_eq!(asked.iter().filter(refused).count(), 2);
+    assert!(matches!(asked.last(), Some(Message::User { .. })));
+}
+
+#[tokio::test]
+async fn a_call_as_text_is_not_the_end_of_the_work() {
+    let as_text = || says("Let me look.\n<tool_call>\n{\"name\": \"t\"}\n</tool_call>");
+    let run = Run::of(vec![as_text(), calls(&["1"]), says("done")]);
+    let outcome = run.go().await.unwrap();
+    assert_eq!((outcome.missing, outcome.rounds), (None, 1));
+    let sent = sent(&run);
+    assert!(
+        sent[0].contains("a tool call written as text"),
+        "{}",
+        sent[0]
+    );
+    let run = Run::of(vec![as_text(), as_text(), as_text()]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("--tool-call-parser"), "{missing}");
+}
+
+#[tokio::test]
+async fn thoughts_in_a_reply_are_no_last_message() {
+    let thinks = says("<think>\nIs it done?\n</think>\n");
+    let run = Run::of(vec![thinks, says("<think>\nYes.\n</think>\n\nI fixed it.")]);
+    assert_eq!(run.go().await.unwrap().last_message, "I fixed it.");
+    let sent = sent(&run);
+    assert!(sent[0].starts_with("Your reply was empty"), "{}", sent[0]);
+    // Nor are they the newest text of one that was stopped.
+    let thinking = ModelReply {
+        text: "<think>\nWhat now?\n</think>".into(),
+        ..calls(&["1"])
+    };
+    let mut run = Run::of(vec![thinking]);
+    run.budget.steps = 1;
+    assert_eq!(run.go().await.unwrap().last_message, "");
+}
+
+#[tokio::test]
+async fn the_model_is_warned_once_before_a_limit() {
+    let numbers: Vec<String> = (0..11).map(|n| n.to_string()).collect();
+    let mut replies: Vec<ModelReply> = numbers.iter().map(|n| calls(&[n.as_str()])).collect();
+    replies.push(says("done"));
+    let mut run = Run::of(replies);
+    run.budget.steps = 12;
+    run.go().await.unwrap();
+    let sent = sent(&run);
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    let expected = "A limit of this task is near: 11 of 12 model calls are made.";
+    assert!(sent[0].starts_with(expected), "{}", sent[0]);
+    let mut run = Run::of(vec![calls(&["1"]), calls(&["2"]), says("done")]);
+    run.budget.tokens = Some(24);
+    run.go().await.unwrap();
+    let sent = self::sent(&run);
+    assert!(sent[0].contains("22 tokens used of 24"), "{sent:?}");
+    // What earlier sessions worked counts.
+    let mut run = Run::of(vec![says("done")]);
+    run.worked = run.budget.wall_time * 19 / 20;
+    run.go().await.unwrap();
+    let sent = self::sent(&run);
+    assert!(sent[0].contains("57 of 60 s"), "{sent:?}");
+}
+
+#[tokio::test]
+async fn a_question_without_a_change_is_not_pressed_for_one() {
+    let mut run = Run::of(vec![says("No change is needed."), says("None, because …")]);
+    run.facts = vec![Facts::default(), good()];
+    run.go().await.unwrap();
+    let sent = sent(&run);
+    assert!(
+        sent[0].contains("If nothing has to be changed"),
+        "{}",
+        sent[0]
+    );
 }
 
 #[tokio::test]
@@ -111,6 +227,11 @@ async fn the_time_limit_holds_for_many_calls_of_one_reply() {
     let missing = run.go().await.unwrap().missing.unwrap();
     assert!(missing.contains("60 s of wall time"), "{missing}");
     assert_eq!(*run.tools.called.lock().unwrap(), ["1", "2"]);
+    let mut resumed = Run::of(vec![calls(&["1", "2"])]);
+    resumed.tools.takes = run.tools.takes;
+    resumed.worked = run.budget.wall_time / 2;
+    resumed.go().await.unwrap();
+    assert_eq!(*resumed.tools.called.lock().unwrap(), ["1"]);
     // A conversation is refused in which a call has no result.
     let kinds = run.journal.kinds();
     let results = kinds.iter().filter(|kind| **kind == StepKind::ToolResult);
@@ -174,6 +295,33 @@ async fn what_replies_that_broke_off_may_have_cost_is_recorded_before_the_sessio
         .filter(|it| *it != Usage::default())
         .collect();
     assert_eq!(used, [spent]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_a_session_does_not_wait_for_is_counted_before_it_ends() {
+    let estimate = Usage {
+        model_calls: 1,
+        input_tokens: 700,
+        cost_micros: 70,
+        ..Usage::default()
+    };
+    let mut run = Run::of(Vec::new());
+    run.model.hangs = true;
+    run.model.estimate = estimate;
+    run.journal.interrupt = Some(End("drain"));
+    let used = |run: &Run| {
+        let mut sum = Usage::default();
+        for entry in decode_all(&run.journal.steps()).unwrap() {
+            sum += entry.usage();
+        }
+        sum
+    };
+    assert_eq!(ended(&run).await, End("drain"));
+    assert_eq!(used(&run), Usage::default(), "nothing was sent yet");
+    run.journal.interrupt_after = std::time::Duration::from_secs(1);
+    assert_eq!(ended(&run).await, End("drain"));
+    assert_eq!(run.model.asked().len(), 1);
+    assert_eq!(used(&run), estimate);
 }
 
 #[tokio::test]

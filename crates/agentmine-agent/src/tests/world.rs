@@ -22,6 +22,10 @@ pub(super) struct Scripted {
     pub(super) offered: Mutex<Vec<String>>,
     /// Input tokens of each call.
     pub(super) input_tokens: u64,
+    /// Never replies.
+    pub(super) hangs: bool,
+    /// The estimate for each request.
+    pub(super) estimate: Usage,
 }
 
 impl Scripted {
@@ -31,6 +35,8 @@ impl Scripted {
             asked: Mutex::default(),
             offered: Mutex::default(),
             input_tokens: 10,
+            hangs: false,
+            estimate: Usage::default(),
         }
     }
 
@@ -53,6 +59,9 @@ impl Model for Scripted {
         self.asked.lock().unwrap().push(request.messages.to_vec());
         let offered = request.tools.iter().map(|tool| tool.name.clone());
         self.offered.lock().unwrap().extend(offered);
+        if self.hangs {
+            return std::future::pending().await;
+        }
         let reply = self
             .replies
             .lock()
@@ -67,6 +76,10 @@ impl Model for Scripted {
                 ..Usage::default()
             },
         ))
+    }
+
+    fn estimate(&self, _: &ModelRequest<'_>) -> Usage {
+        self.estimate
     }
 }
 
@@ -132,6 +145,8 @@ pub(super) struct End(pub(super) &'static str);
 pub(super) struct Memory {
     steps: Mutex<Vec<Step>>,
     pub(super) interrupt: Option<End>,
+    /// How long after it began to wait.
+    pub(super) interrupt_after: Duration,
     pub(super) refuse_after: Option<usize>,
 }
 
@@ -166,7 +181,11 @@ impl Journal<End> for Memory {
 
     async fn interrupted(&self) -> End {
         match &self.interrupt {
-            Some(end) => end.clone(),
+            Some(end) if self.interrupt_after.is_zero() => end.clone(),
+            Some(end) => {
+                tokio::time::sleep(self.interrupt_after).await;
+                end.clone()
+            }
             None => std::future::pending().await,
         }
     }
@@ -243,6 +262,8 @@ pub(super) struct Run {
     pub(super) journal: Memory,
     pub(super) facts: Vec<Facts>,
     pub(super) budget: Budget,
+    /// How long earlier sessions worked.
+    pub(super) worked: Duration,
     pub(super) inbox: Post,
 }
 
@@ -280,6 +301,7 @@ impl Run {
                 cost_micros: None,
                 wall_time: Duration::from_secs(60),
             },
+            worked: Duration::ZERO,
             inbox: Post::default(),
         }
     }
@@ -315,6 +337,7 @@ impl Run {
             gather: &Measured(Mutex::new(self.facts.clone().into())),
             inbox: &self.inbox,
             limits: RunLimits::new(self.budget),
+            worked: self.worked,
             max_rounds: 3,
             brief: &brief,
             resumed: "the worker was replaced",

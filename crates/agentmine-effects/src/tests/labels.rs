@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{EffectKey, EndState, LabelRecord, TaskLabel};
+use agentmine_domain::{
+    EffectKey, EndState, ItemRef, LabelRecord, NewTask, TaskLabel, TrackerKind,
+};
 use agentmine_runtime::config::Labels;
 use agentmine_store::{Attempt, EffectState, LeaseEnd};
 use agentmine_trackers::{Tracker, TrackerError};
 use chrono::{TimeDelta, Utc};
 
 use super::forge::unavailable;
-use super::world::{NONE, World, finish, permit};
-use crate::{EffectError, item_labels};
+use super::world::{NONE, World, finish, permit, requested_by};
+use crate::{EffectError, Effects, item_labels};
 
 #[tokio::test]
 async fn a_label_replaces_the_fleets_labels_and_keeps_foreign_ones() {
@@ -68,6 +70,47 @@ async fn a_request_that_was_made_during_the_work_stays_on_the_item() {
     world.tracker.forge().trigger = "event-2".into();
     effects.label(TaskLabel::Done).await.unwrap();
     assert_eq!(world.labels(), ["bug", &request, &done]);
+}
+
+/// An item of GitLab has one label of each scope.
+#[tokio::test]
+async fn a_request_that_was_made_during_the_work_is_not_displaced_by_a_label_of_its_scope() {
+    let labels = Labels {
+        request: "agent::todo".into(),
+        processing: "agent::doing".into(),
+        done: "agent::done".into(),
+        ..Labels::default()
+    };
+    for (tracker, expected) in [
+        (TrackerKind::GitLab, vec!["bug", "agent::todo"]),
+        (
+            TrackerKind::GitHub,
+            vec!["bug", "agent::todo", "agent::done"],
+        ),
+    ] {
+        let requested = requested_by("event-1");
+        let item = ItemRef {
+            tracker,
+            ..requested.item.clone()
+        };
+        let world = World::of(&NewTask { item, ..requested }).await;
+        let effects = Effects {
+            labels: labels.clone(),
+            ..world.session(world.claim().await)
+        };
+        {
+            let mut forge = world.tracker.forge();
+            // GitLab has removed the label of the work.
+            forge.labels = vec!["bug".into(), labels.request.clone()];
+            forge.trigger = "event-2".into();
+        }
+        effects.label(TaskLabel::Done).await.unwrap();
+        assert_eq!(world.labels(), expected, "{tracker}");
+        // One that the task answers is replaced.
+        world.tracker.forge().trigger = "event-1".into();
+        effects.set(TaskLabel::Done).await.unwrap();
+        assert_eq!(world.labels(), ["bug", "agent::done"], "{tracker}");
+    }
 }
 
 /// Adding a label and removing the others are several requests on GitHub.

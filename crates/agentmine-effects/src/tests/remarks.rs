@@ -2,7 +2,7 @@
 
 use agentmine_domain::EffectKey;
 use agentmine_store::EffectState;
-use agentmine_trackers::{BranchRemoval, Comment, CommentKind};
+use agentmine_trackers::{BranchRemoval, Comment, CommentKind, LinePlace};
 use chrono::Utc;
 use serde_json::json;
 
@@ -36,7 +36,7 @@ async fn a_command_is_acknowledged_once() {
     let on_line = Comment {
         kind: CommentKind::OnLine {
             path: "a.txt".into(),
-            line: None,
+            place: LinePlace::File,
         },
         ..command
     };

@@ -16,6 +16,9 @@ pub enum FactsError {
     /// Upstream refused the worker's credentials; the HTTP status.
     #[error("the repository's host refused the worker's credentials (HTTP {0})")]
     Auth(u16),
+    /// Upstream refuses every request until a person changes something, which the text names.
+    #[error("{0}")]
+    Refused(String),
     /// No such repository, commit or branch.
     #[error("not found: {0}")]
     NotFound(String),
@@ -38,7 +41,7 @@ impl FactsError {
             Self::NotFound(_) | Self::TooLarge(_) => Blame::Task,
             Self::Network(_) => Blame::OUTAGE,
             // A token and its permissions are the operator's configuration.
-            Self::Auth(_) | Self::Git(_) => Blame::Ours,
+            Self::Auth(_) | Self::Refused(_) | Self::Git(_) => Blame::Ours,
         }
     }
 }
@@ -48,6 +51,8 @@ impl From<UpstreamError> for FactsError {
         match error {
             UpstreamError::Auth(status) => Self::Auth(status),
             UpstreamError::NotFound => Self::NotFound("the repository".into()),
+            UpstreamError::Refused(what) => Self::Refused(what),
+            UpstreamError::Rejected(what) => Self::Git(what),
             UpstreamError::Network(what) => Self::Network(what),
         }
     }

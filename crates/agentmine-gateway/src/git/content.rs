@@ -1,7 +1,7 @@
 //! What may be in the new commits of a push: no secrets, no submodules that run programs, none of the paths that the
 //! operator refuses, and no words that close an issue.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use agentmine_runtime::config::PushPolicy;
 
 use super::fresh::{Content, Fresh, NewFile};
+use super::identities::identities;
 use super::objects::Objects;
 use super::{message, paths, pattern, secrets};
 use crate::facts::{BareRepo, FactsError};
@@ -56,14 +57,15 @@ impl From<&str> for Held {
     }
 }
 
-/// Checks a push of `new`. `parents` are those of the commits in the pack, `refs` what upstream has.
+/// Checks a push of `new`, and returns whom its new commits name as authors and committers. `parents` are those of the
+/// commits in the pack, `refs` what upstream has.
 pub(super) async fn check(
     repo: &BareRepo,
     parents: &HashMap<String, Vec<String>>,
     new: &str,
     refs: &Advertisement,
     policy: &PushPolicy,
-) -> Result<(), Held> {
+) -> Result<BTreeSet<String>, Held> {
     let check = async {
         let tips: HashSet<String> = refs.ids().map(str::to_owned).collect();
         let fresh = match Fresh::known(parents, new, &tips) {
@@ -71,7 +73,7 @@ pub(super) async fn check(
             None => Fresh::listed(repo, parents, new).await?,
         };
         if fresh.commits.is_empty() {
-            return Ok(());
+            return Ok(BTreeSet::new());
         }
         let mut objects = Objects::of(repo).map_err(unchecked)?;
         let content = fresh.content(&mut objects).await?;
@@ -80,7 +82,9 @@ pub(super) async fn check(
         if let Some(reason) = message::found(&content.messages) {
             return Err(reason.into());
         }
-        no_secrets(&mut objects, content, policy).await
+        let identities = identities(&content.messages);
+        no_secrets(&mut objects, content, policy).await?;
+        Ok(identities)
     };
     let seconds = TIME_LIMIT.as_secs();
     let late =

@@ -25,6 +25,7 @@ use respond::{answer, encoding, failed, forwarded, has_type};
 mod content;
 mod fresh;
 mod fsck;
+mod identities;
 mod message;
 mod objects;
 mod paths;
@@ -112,9 +113,21 @@ impl GitProxy {
         }
     }
 
+    pub(crate) async fn try_credentials(&self) {
+        if let Some(push) = &self.push {
+            push.try_credentials().await;
+        }
+    }
+
     pub(crate) fn require_branch(&self) {
         if let Some(push) = &self.push {
             push.require_branch();
+        }
+    }
+
+    pub(crate) async fn require_start(&self, commit: &str) {
+        if let Some(push) = &self.push {
+            push.require_start(commit).await;
         }
     }
 

@@ -7,6 +7,7 @@
 //! fills one file at most. A sealed gate refuses every push; sealing waits for a push that is being
 //! checked or sent, but never for one that is being read.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
 use super::content::Held;
-use super::quarantine::{self, Checked};
+use super::quarantine::{self, Bounds, Checked, Moves};
 use super::respond::{answer, encoding, has_type, note, note_shortage, unspooled};
 use super::spool::Spool;
 use crate::GatewayError;
@@ -70,6 +71,8 @@ struct Pinned {
     in_doubt: Option<Attempt>,
     /// What may be replaced. Its head follows the pushes from here.
     rewrite: Option<Rewrite>,
+    /// What the push that creates the branch must contain.
+    start: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -77,6 +80,8 @@ struct Attempt {
     old: String,
     new: String,
     bytes: u64,
+    /// Whom its new commits name as authors and committers.
+    identities: BTreeSet<String>,
 }
 
 /// Why a push did not happen.
@@ -147,8 +152,21 @@ impl PushGate {
         self.sealed.store(true, Ordering::SeqCst);
     }
 
+    /// Records refused credentials. Whatever else is wrong now may be right when something is pushed.
+    pub(super) async fn try_credentials(&self) {
+        if let Err(error @ (UpstreamError::Auth(_) | UpstreamError::Refused(_))) =
+            self.remote.offers_push().await
+        {
+            note(&self.ledger, &error);
+        }
+    }
+
     pub(super) fn require_branch(&self) {
         self.required.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) async fn require_start(&self, commit: &str) {
+        self.pinned.lock().await.start = Some(commit.to_owned());
     }
 
     pub(super) async fn allow_rewrite(&self, rewrite: Rewrite) {
@@ -263,11 +281,14 @@ impl PushGate {
         let remote = self.remote.clone();
         // `check_old` saw that upstream is at the old commit, and upstream compares it again.
         let rewrite = pinned.rewrite.as_ref();
-        let onto = rewrite
-            .filter(|it| it.head == command.old)
-            .map(|it| it.onto.as_str());
+        let bounds = Bounds {
+            onto: rewrite
+                .filter(|it| it.head == command.old)
+                .map(|it| it.onto.as_str()),
+            start: pinned.start.as_deref(),
+        };
         let checked =
-            quarantine::check(remote, spool, head, command, onto, &refs, &self.policy).await?;
+            quarantine::check(remote, spool, head, command, bounds, &refs, &self.policy).await?;
         let fenced = async {
             let checked = self.fence.check().await;
             checked.map_err(|reason| no_longer(&reason))
@@ -286,6 +307,7 @@ impl PushGate {
             old: command.old.clone(),
             new: command.new.clone(),
             bytes: spool.length,
+            identities: checked.identities.clone(),
         };
         self.forward(attempt, file, length, pinned, checked).await
     }
@@ -355,8 +377,8 @@ impl PushGate {
                         self.accepted(&attempt, pinned);
                         return Ok(report.messages);
                     }
-                    Verdict::Rejected(reason) => {
-                        return Err(rejected(&reason, &checked, pinned));
+                    Verdict::Rejected(ref reason) => {
+                        return Err(rejected(reason, report.lines(), checked.moves, pinned));
                     }
                     Verdict::Unclear(why) => format!("upstream did not confirm the push: {why}"),
                 }
@@ -392,6 +414,7 @@ impl PushGate {
         if let Some(rewrite) = &mut pinned.rewrite {
             rewrite.head.clone_from(&push.new);
         }
+        self.ledger.named(&push.identities);
         self.ledger
             .pushed(&self.branch, &push.old, &push.new, push.bytes);
     }
@@ -402,15 +425,20 @@ impl PushGate {
     }
 }
 
-/// Upstream rejected a push. One that replaces the history is not tried again.
-fn rejected(reason: &str, checked: &Checked, pinned: &mut Pinned) -> Refusal {
-    match checked {
-        Checked::Adds => reason.into(),
-        Checked::Replaces => {
+/// Upstream rejected a push, in these words. One that replaces the history is not tried again.
+fn rejected(reason: &str, details: Vec<String>, moves: Moves, pinned: &mut Pinned) -> Refusal {
+    let reason = match push_report::violations(&details) {
+        Some(violations) => format!("{reason} ({violations})"),
+        None => reason.to_owned(),
+    };
+    let reason = match moves {
+        Moves::Adds => reason,
+        Moves::Replaces => {
             pinned.rewrite = None;
-            format!("{NO_REWRITE} ({reason})").into()
+            format!("{NO_REWRITE} ({reason})")
         }
-    }
+    };
+    Refusal { reason, details }
 }
 
 fn no_longer(reason: &str) -> Refusal {

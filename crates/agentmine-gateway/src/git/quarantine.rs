@@ -6,7 +6,7 @@
 //! through commits that are not in the pack (for example, a merge of a branch that upstream already
 //! has).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -31,17 +31,34 @@ const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
 const NOT_ONTO: &str =
     "not a rebase: it does not contain the commit that the branch is to be rebased onto";
 
+/// What a push must contain besides what the branch holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds<'a> {
+    /// If it puts something in its place, where that is allowed.
+    pub(crate) onto: Option<&'a str>,
+    /// If it creates the branch.
+    pub(crate) start: Option<&'a str>,
+}
+
 /// Proof that a push has passed the checks.
 #[derive(Debug)]
-pub(crate) enum Checked {
+pub(crate) struct Checked {
+    pub(crate) moves: Moves,
+    /// Whom its new commits name as authors and committers.
+    pub(crate) identities: BTreeSet<String>,
+}
+
+/// What a push does to the branch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Moves {
     /// It only adds to what the branch holds.
     Adds,
     /// It replaces what the branch holds, which is allowed.
     Replaces,
 }
 
-/// Checks the pack of a push, and that it only adds to what the branch holds; or, where `onto` is given, that what it
-/// puts in its place contains that commit.
+/// Checks the pack of a push, and that it only adds to what the branch holds; or, where `bounds` have a commit, that what it
+/// puts in its place, or begins the branch with, contains that commit.
 ///
 /// The error is the reason, for the user of git.
 pub(crate) async fn check(
@@ -49,7 +66,7 @@ pub(crate) async fn check(
     spool: &Spool,
     head: &PushHead,
     command: &RefUpdate,
-    onto: Option<&str>,
+    bounds: Bounds<'_>,
     refs: &Advertisement,
     policy: &PushPolicy,
 ) -> Result<Checked, Held> {
@@ -77,19 +94,28 @@ pub(crate) async fn check(
     let (sound, parents) = tokio::join!(checking, commits(&repo));
     sound?;
     let parents = parents.map_err(|error| format!("the pack could not be checked: {error}"))?;
-    let mut checked = Checked::Adds;
-    if !is_zero(&command.old) && !contains(&repo, &parents, &command.new, &command.old).await? {
-        let Some(onto) = onto else {
+    let mut moves = Moves::Adds;
+    if is_zero(&command.old) {
+        if let Some(start) = bounds.start
+            && !contains(&repo, &parents, &command.new, start).await?
+        {
+            return Err(format!(
+                "the branch does not contain the commit {start}, which the task started from: rebase onto it, or merge it, and push again"
+            )
+            .into());
+        }
+    } else if !contains(&repo, &parents, &command.new, &command.old).await? {
+        let Some(onto) = bounds.onto else {
             return Err(REWIND.into());
         };
         if !contains(&repo, &parents, &command.new, onto).await? {
             return Err(NOT_ONTO.into());
         }
-        checked = Checked::Replaces;
+        moves = Moves::Replaces;
     }
     // Also of an empty pack: its commit may be one that no check has seen.
-    content::check(&repo, &parents, &command.new, refs, policy).await?;
-    Ok(checked)
+    let identities = content::check(&repo, &parents, &command.new, refs, policy).await?;
+    Ok(Checked { moves, identities })
 }
 
 async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), String> {
@@ -126,7 +152,7 @@ async fn contains(
             repo.fetch_tags().await.map_err(|e| unfetched(&e))?;
             let is_ancestor = repo.is_ancestor(old, new).await;
             is_ancestor
-                .map_err(|_| "the push depends on commits that upstream does not have".to_owned())
+                .map_err(|_| "the push, or the commit that it must contain, depends on commits that upstream does not have".to_owned())
         }
     }
 }

@@ -71,19 +71,21 @@ pub(super) fn forwarded(
 pub(super) fn failed(ledger: &Ledger, error: &UpstreamError) -> Response<Body> {
     note(ledger, error);
     let status = match error {
-        UpstreamError::Auth(_) => StatusCode::FORBIDDEN,
+        UpstreamError::Auth(_) | UpstreamError::Refused(_) => StatusCode::FORBIDDEN,
+        UpstreamError::Rejected(_) => StatusCode::BAD_REQUEST,
         UpstreamError::NotFound => StatusCode::NOT_FOUND,
         UpstreamError::Network(_) => StatusCode::BAD_GATEWAY,
     };
     text(status, &error.to_string())
 }
 
-/// Records refused credentials, and a host that is away.
+/// Records refused credentials, a host that refuses all else, and one that is away.
 pub(super) fn note(ledger: &Ledger, error: &UpstreamError) {
     match error {
         UpstreamError::Auth(status) => ledger.auth(*status),
         UpstreamError::Network(what) => ledger.host_failed(what),
-        UpstreamError::NotFound => ledger.host_answered(),
+        UpstreamError::Refused(what) => ledger.host_refused(what),
+        UpstreamError::NotFound | UpstreamError::Rejected(_) => ledger.host_answered(),
     }
 }
 

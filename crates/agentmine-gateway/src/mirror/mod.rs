@@ -169,7 +169,7 @@ impl Mirror {
             };
             // Another worker may have fetched meanwhile.
             if !self.is_as_good_as(&host, request).await? {
-                self.fetch(UPDATE_LIMIT).await?;
+                self.update().await?;
                 if !self.is_as_good_as(&host, request).await? {
                     return Ok(None);
                 }
@@ -194,6 +194,19 @@ impl Mirror {
         }
         let own = Refs::of_mirror(&output.stdout);
         Ok(own.is_some_and(|own| own.are_as_good_as(host, &request.wants)))
+    }
+
+    /// Brings it up to date while a clone waits. After a time limit, or with a lock that a killed git left, the next update
+    /// would fail as well, so the mirror is filled again. A failure of the network says nothing about the mirror.
+    async fn update(&self) -> Result<(), MirrorError> {
+        let fetched = self.fetch(UPDATE_LIMIT).await;
+        match &fetched {
+            Err(MirrorError::Io(_)) => self.place.spoil(),
+            Err(MirrorError::Git(said)) if said.contains(".lock") => self.place.spoil(),
+            // The mirrors that are in use may leave room again.
+            Ok(()) | Err(MirrorError::Git(_) | MirrorError::TooLarge) => {}
+        }
+        fetched
     }
 
     async fn wait_for_update(&self) -> io::Result<Option<Held>> {

@@ -22,6 +22,7 @@ use url::Url;
 use super::error::UpstreamError;
 use super::service::{Encoding, ProtocolVersion, Service};
 use crate::GatewayError;
+use crate::printable::printable;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit between two chunks of a response. Servers send keep-alive data every few seconds.
@@ -29,6 +30,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(300);
 /// Pauses between the tries of a request that changes nothing.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(1500)];
 const MAX_REDIRECTS: usize = 4;
+/// Time limit for the text with which the host explains a refusal.
+const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is read of that text, in bytes.
+const MAX_EXPLANATION: usize = 500;
 /// Some hosts respond only to what looks like git.
 const USER_AGENT: &str = concat!("git/2.40.0 (agentmine ", env!("CARGO_PKG_VERSION"), ")");
 
@@ -143,7 +148,7 @@ impl HttpUpstream {
                 .await
                 .map_err(network)?;
             if !response.status().is_redirection() {
-                let response = classified(response)?;
+                let response = classified(response).await?;
                 check_type(&response, &service.advertisement_type())?;
                 self.remember(&url);
                 return Ok(response);
@@ -159,13 +164,22 @@ impl HttpUpstream {
                     )
                 })?;
             if next.origin() != url.origin() {
-                return Err(UpstreamError::Network(
-                    "the repository redirects to another host".into(),
-                ));
+                return Err(UpstreamError::Refused(format!(
+                    "the repository redirects to another host, {}. hint: if it was moved there, configure that address; if it is a login page, check that the token may read the repository without one",
+                    next.host_str().unwrap_or_default()
+                )));
+            }
+            if !next.path().ends_with("/info/refs") {
+                return Err(UpstreamError::Refused(format!(
+                    "the repository's host {} redirects to a page that is no repository, as to a login. hint: check that the token may read the repository without a login",
+                    url.host_str().unwrap_or_default()
+                )));
             }
             url = next;
         }
-        Err(UpstreamError::Network("too many redirects".into()))
+        Err(UpstreamError::Refused(
+            "the repository's host redirects without end. hint: check the address of the repository".into(),
+        ))
     }
 
     /// Fetches objects. Tried again if the host does not answer.
@@ -194,7 +208,7 @@ impl HttpUpstream {
             request = request.header(header::CONTENT_ENCODING, "gzip");
         }
         let response = request.body(body).send().await.map_err(network)?;
-        let response = classified(response)?;
+        let response = classified(response).await?;
         check_type(&response, &service.result_type())?;
         Ok(response)
     }
@@ -217,7 +231,7 @@ impl HttpUpstream {
             .send()
             .await
             .map_err(network)?;
-        let response = classified(response)?;
+        let response = classified(response).await?;
         check_type(&response, &service.result_type())?;
         Ok(response)
     }
@@ -272,19 +286,69 @@ fn below(base: &Url, rest: &str) -> Url {
     url
 }
 
-fn classified(response: Response) -> Result<Response, UpstreamError> {
-    match response.status() {
-        StatusCode::OK => Ok(response),
-        status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            Err(UpstreamError::Auth(status.as_u16()))
-        }
-        StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpstreamError::NotFound),
-        status => Err(UpstreamError::Network(format!(
-            "the repository's host {} responded with HTTP {}",
-            response.url().host_str().unwrap_or_default(),
-            status.as_u16()
-        ))),
+async fn classified(response: Response) -> Result<Response, UpstreamError> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        return Ok(response);
     }
+    let host = response.url().host_str().unwrap_or_default().to_owned();
+    let explanation = tokio::time::timeout(EXPLANATION_TIMEOUT, explanation(response)).await;
+    Err(failed(status, &host, &explanation.unwrap_or_default()))
+}
+
+/// The start of the text that a host sends to the user of git; empty if it sends a page.
+async fn explanation(mut response: Response) -> String {
+    let found = response.headers().get(header::CONTENT_TYPE);
+    if !found.is_some_and(|value| value.as_bytes().starts_with(b"text/plain")) {
+        return String::new();
+    }
+    let start = response.chunk().await.ok().flatten().unwrap_or_default();
+    let start = start.get(..MAX_EXPLANATION).unwrap_or(&start);
+    printable(&String::from_utf8_lossy(start))
+}
+
+/// What a status means, with what the host said. GitHub explains a 403 for git in words alone.
+fn failed(status: StatusCode, host: &str, said: &str) -> UpstreamError {
+    let code = status.as_u16();
+    let said = said.trim_end_matches('.');
+    let lower = said.to_lowercase();
+    let says = |signs: &[&str]| signs.iter().any(|sign| lower.contains(sign));
+    match status {
+        StatusCode::FORBIDDEN if says(&["rate limit"]) => UpstreamError::Network(format!(
+            "the repository's host {host} limits requests (HTTP {code})"
+        )),
+        StatusCode::FORBIDDEN if says(&["saml", "single sign-on"]) => {
+            UpstreamError::Refused(format!(
+                "the repository's host {host} requires single sign-on (HTTP {code}): {said}. hint: authorize the worker's token for the organization"
+            ))
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+            if says(&["suspended", "blocked", "disabled"]) =>
+        {
+            UpstreamError::Refused(format!(
+                "the repository's host {host} has blocked the account or the repository (HTTP {code}): {said}. hint: see their pages there"
+            ))
+        }
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Auth(code),
+        StatusCode::NOT_FOUND | StatusCode::GONE => UpstreamError::NotFound,
+        StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS => UpstreamError::Refused(format!(
+            "the repository's host {host} has blocked the repository for legal reasons (HTTP {code}). hint: see its page there"
+        )),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+            responded(UpstreamError::Network, host, code)
+        }
+        status if status.is_redirection() => UpstreamError::Refused(format!(
+            "the repository's host {host} redirects a request for objects (HTTP {code}). hint: check the address of the repository, and that the token may read it without a login"
+        )),
+        status if status.is_client_error() => responded(UpstreamError::Rejected, host, code),
+        _ => responded(UpstreamError::Network, host, code),
+    }
+}
+
+fn responded(error: fn(String) -> UpstreamError, host: &str, code: u16) -> UpstreamError {
+    error(format!(
+        "the repository's host {host} responded with HTTP {code}"
+    ))
 }
 
 fn check_type(response: &Response, expected: &str) -> Result<(), UpstreamError> {
@@ -309,4 +373,44 @@ pub(crate) fn network(error: reqwest::Error) -> UpstreamError {
     };
     tracing::debug!(error = %error.without_url(), "git upstream");
     UpstreamError::Network(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_has_to_change_is_no_outage() {
+        let sso = "The 'x' organization has enabled or enforced SAML SSO.";
+        for (status, said, kind, words) in [
+            (401, "", "auth", "credentials (HTTP 401)"),
+            (403, "", "auth", "credentials (HTTP 403)"),
+            (403, sso, "refused", "hint: authorize the worker's token"),
+            (
+                403,
+                "Your account is suspended.",
+                "refused",
+                "has blocked the account",
+            ),
+            (403, "API rate limit exceeded", "network", "limits requests"),
+            (404, "", "not found", "renamed or moved"),
+            (410, "", "not found", "deleted"),
+            (451, "", "refused", "legal reasons"),
+            (302, "", "refused", "without a login"),
+            (413, "", "rejected", "HTTP 413"),
+            (429, "", "network", "HTTP 429"),
+            (503, "", "network", "HTTP 503"),
+        ] {
+            let error = failed(StatusCode::from_u16(status).unwrap(), "h", said);
+            let found = match &error {
+                UpstreamError::Auth(_) => "auth",
+                UpstreamError::NotFound => "not found",
+                UpstreamError::Refused(_) => "refused",
+                UpstreamError::Rejected(_) => "rejected",
+                UpstreamError::Network(_) => "network",
+            };
+            assert_eq!(found, kind, "{status} {said}");
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
 }

@@ -116,6 +116,15 @@ impl Remote {
             .map_err(|_| UpstreamError::Network("upstream's list of refs is malformed".into()))
     }
 
+    /// Whether the host lets the worker push at all: it lists the refs for a push only to those who may. The list is not
+    /// read.
+    pub(crate) async fn offers_push(&self) -> Result<(), UpstreamError> {
+        match self {
+            Self::Http(http) => http.advertise(Service::ReceivePack, None).await.map(drop),
+            Self::Path(_) => Ok(()),
+        }
+    }
+
     /// A fetch.
     pub(crate) async fn upload_pack(
         &self,

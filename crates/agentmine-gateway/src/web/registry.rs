@@ -3,7 +3,8 @@
 //! In whitelist mode the hosts of the presets in `allowed_domains` are registries; a host with credentials
 //! of the operator is one in every mode. A request to a registry is built again from its method, path and the
 //! few headers of [`READING`], so that no credential of the sandbox gets through, whatever its name is. What
-//! a path or a query contains is passed on.
+//! a path or a query contains is passed on. Credentials may be for some paths of a host alone: what has other paths, or
+//! one that a server may take for another, is sent without them.
 
 use agentmine_runtime::config::Network;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -44,7 +45,15 @@ pub(super) struct Registries {
 struct Credential {
     host: Host,
     port: u16,
+    given: Given,
+}
+
+/// What is sent to a registry, and for which of its paths.
+#[derive(Debug, Clone)]
+struct Given {
     authorization: HeaderValue,
+    /// With all that is below them; none stands for every path.
+    paths: Vec<String>,
 }
 
 impl std::fmt::Debug for Credential {
@@ -56,8 +65,8 @@ impl std::fmt::Debug for Credential {
 /// How requests to a registry are rewritten.
 #[derive(Debug, Clone)]
 pub(super) struct ReadOnly {
-    /// Added by the gateway, to this host and port alone.
-    pub(super) authorization: Option<HeaderValue>,
+    /// Added by the gateway, to this host and port alone: the first one that is for the path.
+    credentials: Vec<Given>,
 }
 
 /// Why a request is not passed on.
@@ -98,7 +107,10 @@ impl Registries {
             Ok(Credential {
                 host,
                 port,
-                authorization,
+                given: Given {
+                    authorization,
+                    paths: entry.paths.clone(),
+                },
             })
         });
         Ok(Self {
@@ -116,12 +128,13 @@ impl Registries {
     /// connections to the operator's own hosts (`allowed_private`).
     pub(super) fn of(&self, target: &Target, access: Access, grant: Grant) -> Option<ReadOnly> {
         let may_have = access == Access::Tunnel || grant == Grant::Private;
-        let mut credentials = self.credentials.iter();
-        let own = credentials
-            .find(|it| may_have && it.host == target.host && it.port == target.port)
-            .map(|it| it.authorization.clone());
+        let credentials = self.credentials.iter();
+        let credentials: Vec<Given> = credentials
+            .filter(|it| may_have && it.host == target.host && it.port == target.port)
+            .map(|it| it.given.clone())
+            .collect();
         let listed = self.hosts.iter().any(|host| host.matches(&target.host));
-        (listed || own.is_some()).then_some(ReadOnly { authorization: own })
+        (listed || !credentials.is_empty()).then_some(ReadOnly { credentials })
     }
 }
 
@@ -154,7 +167,8 @@ impl ReadOnly {
         let path = request.uri().path_and_query();
         let path = path
             .map(|path| path.as_str())
-            .filter(|it| it.starts_with('/'));
+            .filter(|it| it.starts_with('/'))
+            .unwrap_or("/");
         let mut headers = HeaderMap::new();
         for name in &READING {
             for value in request.headers().get_all(name) {
@@ -168,15 +182,64 @@ impl ReadOnly {
         let host =
             HeaderValue::from_str(&target.authority(default_port)).map_err(|_| unusable(()))?;
         headers.insert(header::HOST, host);
-        if let Some(value) = &self.authorization {
-            headers.insert(header::AUTHORIZATION, value.clone());
+        if let Some(given) = self.credentials.iter().find(|it| it.is_for(path)) {
+            headers.insert(header::AUTHORIZATION, given.authorization.clone());
         }
         let mut rewritten = Request::new(());
         *rewritten.method_mut() = request.method().clone();
-        *rewritten.uri_mut() = path.unwrap_or("/").parse().map_err(|_| unusable(()))?;
+        *rewritten.uri_mut() = path.parse().map_err(|_| unusable(()))?;
         *rewritten.headers_mut() = headers;
         Ok(rewritten)
     }
+}
+
+impl Given {
+    /// Whether a request for this path, which may have a query, gets the credentials.
+    fn is_for(&self, path: &str) -> bool {
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        let contains = |folder: &String| {
+            let below = path.strip_prefix(folder.trim_end_matches('/'));
+            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        };
+        self.paths.is_empty() || (self.paths.iter().any(contains) && stays_below(path))
+    }
+}
+
+/// Whether no part of a path leads to the folder above, however a server reads it: some decode a path more than once, and
+/// some ignore what follows a semicolon.
+fn stays_below(path: &str) -> bool {
+    const MAX_DECODED: usize = 4;
+    let is_step = |part: &str| {
+        let name = part.split_once(';').map_or(part, |(name, _)| name);
+        matches!(name, "." | "..")
+    };
+    let mut path = path.to_owned();
+    for _ in 0..MAX_DECODED {
+        if path.split(['/', '\\']).any(is_step) {
+            return false;
+        }
+        let once_more = decoded(&path);
+        if once_more == path {
+            return true;
+        }
+        path = once_more;
+    }
+    false
+}
+
+/// A text with the characters that its `%NN` stand for.
+fn decoded(text: &str) -> String {
+    let hex = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.split_at_checked(2).filter(|_| *first == b'%');
+        let code = code.and_then(|(digits, beyond)| Some((hex(digits)?, beyond)));
+        let (byte, beyond) = code.unwrap_or((*first, after));
+        bytes.push(byte);
+        rest = beyond;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Whether the request is for this host: its URL or, without one, its one Host header.

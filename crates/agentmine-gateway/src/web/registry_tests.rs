@@ -218,6 +218,7 @@ fn credentials(host: &str) -> RegistryCredential {
         host: host.to_owned(),
         authorization: None,
         token: Some(Secret::new(TOKEN)),
+        paths: Vec::new(),
     }
 }
 
@@ -279,6 +280,47 @@ async fn a_registry_is_read_with_the_operators_credentials_and_without_the_sandb
     assert_eq!(session.blocked(), Vec::<String>::new());
     let count = |event: &TrafficEvent| matches!(event, TrafficEvent::WebAllowed { count: 2, .. });
     assert!(session.ledger.events().iter().any(count));
+}
+
+#[tokio::test]
+async fn credentials_of_some_paths_are_sent_with_these_alone() {
+    let registry = Registry::tls("localhost").await;
+    let session = Session::new(&registry, |network| {
+        let of = |path: &str, token: &str| RegistryCredential {
+            token: Some(Secret::new(token)),
+            paths: vec![path.to_owned()],
+            ..credentials(&registry.host())
+        };
+        network.registry_credentials = vec![of("/npm/team/", TOKEN), of("/pypi", "second")];
+    })
+    .await;
+    for (path, sent) in [
+        ("/npm/team/x", Some(TOKEN)),
+        ("/npm/team", Some(TOKEN)),
+        ("/npm/team/@scope%2fx?q=/..", Some(TOKEN)),
+        ("/pypi/x", Some("second")),
+        ("/npm/team-too/x", None),
+        ("/npm/other/x?/npm/team/", None),
+        ("/NPM/team/x", None),
+        ("//npm/team/x", None),
+        ("/npm/team/../other/x", None),
+        ("/npm/team/%2E%2e/other/x", None),
+        ("/npm/team/..%2fother/x", None),
+        ("/npm/team/..%5cother/x", None),
+        ("/npm/team/%252e%252e/other/x", None),
+        ("/npm/team/..;a/other/x", None),
+    ] {
+        registry.received.lock().unwrap().clear();
+        let host = registry.host();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let answer = session.ask(&registry, &request).await;
+        assert!(answer.ends_with("package"), "{path}: {answer}");
+        let received = registry.received();
+        let found = received
+            .lines()
+            .find_map(|it| it.strip_prefix("authorization: bearer "));
+        assert_eq!(found, sent, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -314,6 +314,7 @@ async fn each_request_is_counted_by_the_rule_that_decided() {
         host: registry.to_string(),
         token: Some(Secret::new("registry-canary")),
         authorization: None,
+        paths: Vec::new(),
     };
     let open = Proxy::new(|network| {
         network.allowed_private = vec![target.to_string(), registry.to_string()];

@@ -25,6 +25,39 @@ pub(crate) struct Report {
     pub(crate) messages: Vec<u8>,
 }
 
+/// Lines of upstream's messages that are shown with a refusal.
+const MAX_LINES: usize = 60;
+/// Bytes of them in its reason.
+const MAX_NAMED: usize = 160;
+
+impl Report {
+    /// The messages as lines of text. The verdict on a rejected push often says no more than `pre-receive hook declined`: which
+    /// rule was violated, and by what, is here alone.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let messages = String::from_utf8_lossy(&self.messages);
+        let lines = messages.split(['\n', '\r']).map(printable);
+        // Neither rulers nor progress ("Resolving deltas: 100% (1/1)").
+        let says = |line: &String| line.contains(char::is_alphanumeric) && !line.contains("% (");
+        lines.filter(says).take(MAX_LINES).collect()
+    }
+}
+
+/// The violated rules among these lines, briefly: GitHub's list of violations or GitLab's named lines; all lines if there
+/// are neither.
+pub(crate) fn violations(lines: &[String]) -> Option<String> {
+    let names = |line: &&String| line.starts_with("- ") || line.starts_with("GitLab:");
+    let named: Vec<&str> = match lines.iter().any(|line| names(&line)) {
+        true => lines.iter().filter(names).map(String::as_str).collect(),
+        false => lines.iter().map(String::as_str).collect(),
+    };
+    let mut named = named.join("; ");
+    if named.len() > MAX_NAMED {
+        named.truncate(named.floor_char_boundary(MAX_NAMED));
+        named.push('…');
+    }
+    (!named.is_empty()).then_some(named)
+}
+
 /// The response that makes `git push` print `reason` beside each ref, and `details` above, one line each. `None`
 /// when this client did not ask for a report and would take any response for success.
 pub(crate) fn refusal(head: &PushHead, reason: &str, details: &[String]) -> Option<Vec<u8>> {
@@ -155,6 +188,37 @@ mod tests {
         }
         assert!(refusal(&head("quiet"), "x", &[]).is_none());
         assert!(success(&head("quiet"), REF, b"").is_empty());
+    }
+
+    fn lines(messages: &str) -> Vec<String> {
+        let report = Report {
+            verdict: Verdict::Rejected(String::new()),
+            messages: messages.into(),
+        };
+        report.lines()
+    }
+
+    #[test]
+    fn the_violations_are_named_out_of_all_that_upstream_says() {
+        let said = lines(
+            "Resolving deltas: 100% (1/1)\rerror: GH013: Repository rule violations found for refs/heads/work.\n\n\
+             - Commits must have verified signatures.\n  ————\n  - Push cannot contain secrets\n     path: a.txt:1\n",
+        );
+        assert_eq!(said.len(), 4, "{said:?}");
+        assert_eq!(
+            violations(&said).as_deref(),
+            Some("- Commits must have verified signatures.; - Push cannot contain secrets")
+        );
+        let said = lines("error: File big.bin is 120.00 MB\nerror: See https://gh.io/lfs");
+        assert_eq!(
+            violations(&said).as_deref(),
+            Some("error: File big.bin is 120.00 MB; error: See https://gh.io/lfs")
+        );
+        let said = lines(&"ä\n".repeat(1000));
+        assert_eq!(said.len(), MAX_LINES);
+        let named = violations(&said).unwrap();
+        assert!(named.len() <= MAX_NAMED + '…'.len_utf8(), "{named}");
+        assert_eq!(violations(&lines("====\n")), None);
     }
 
     #[test]

@@ -67,13 +67,10 @@ impl Project {
         {
             return Err(Unsure::TooMuch);
         }
-        let left_out = self.left_out.iter();
         Ok(Taken {
             commit: self.last.commit.clone(),
             bundle,
-            left_out: left_out
-                .map(|path| String::from_utf8_lossy(path).into_owned())
-                .collect(),
+            left_out: self.left_out.iter().cloned().collect(),
         })
     }
 

@@ -57,7 +57,8 @@ pub(crate) struct Project {
 pub(crate) struct Taken {
     pub(crate) commit: String,
     pub(crate) bundle: Option<Vec<u8>>,
-    pub(crate) left_out: Vec<String>,
+    /// Paths of what it lacks.
+    pub(crate) left_out: Vec<Vec<u8>>,
 }
 
 #[cfg(test)]

@@ -408,6 +408,23 @@ async fn a_repository_in_the_project_is_skipped_and_named_each_time() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_too_large_is_skipped_and_named_if_its_name_is_not_utf8() {
+    let mut bench = Bench::new();
+    bench.shell("truncate -s 8G \"$(printf 'huge\\377é')\" && echo small > small");
+    for content in ["one", "two"] {
+        bench.write("small", content);
+        let taken = bench.take().await;
+        assert_eq!(taken.left_out, ["huge\\xffé"]);
+        let files = bench.shell(&format!("git ls-tree --name-only {}", taken.commit));
+        assert!(
+            files.contains("small") && !files.contains("huge"),
+            "{files}"
+        );
+        bench.last = Some(taken.commit);
+    }
+}
+
+#[tokio::test]
 async fn a_file_that_cannot_be_read_is_skipped_and_named() {
     let mut bench = Bench::new();
     bench.shell("echo 1 > closed && chmod 0 closed && echo 1 > open");

@@ -198,10 +198,7 @@ impl ApiClient {
             notices: &notices,
         };
         let mut spent = Usage::default();
-        let of_broken = self.prices.usage(Tokens {
-            input: body.len() as u64 / BYTES_OF_TOKEN,
-            ..Tokens::default()
-        });
+        let of_broken = self.estimate(body.len());
         let broken = AtomicU32::new(0);
         let is_proven = turn > 0 || self.has_replied.load(Ordering::Relaxed);
         let replied = self
@@ -235,6 +232,14 @@ impl ApiClient {
         Ok((reply, spent))
     }
 
+    /// What a request of `sent` bytes may cost if its reply does not arrive in full.
+    pub(crate) fn estimate(&self, sent: usize) -> Usage {
+        self.prices.usage(Tokens {
+            input: sent as u64 / BYTES_OF_TOKEN,
+            ..Tokens::default()
+        })
+    }
+
     /// Whether the server has counted the tokens of a reply.
     pub(crate) fn counts_tokens(&self) -> bool {
         self.has_counted.load(Ordering::Relaxed)
@@ -259,6 +264,7 @@ impl ApiClient {
             false => Tokens {
                 input: sent as u64 / BYTES_OF_TOKEN,
                 cached: 0,
+                written: 0,
                 output: size(reply) as u64 / BYTES_OF_TOKEN,
             },
         }
@@ -611,6 +617,7 @@ fn count(tokens: Tokens) {
     let Tokens {
         input,
         cached,
+        written: _,
         output,
     } = tokens;
     for (direction, tokens) in [

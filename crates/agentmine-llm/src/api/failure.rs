@@ -178,6 +178,8 @@ fn classify(
         408 | 409 | 425 | 429 | 500..=599 => Failure::Retry {
             trouble: match status {
                 429 => Trouble::Limited,
+                // The proxy stopped waiting for a reply that the server may still be working on and may charge for.
+                524 => Trouble::Reply,
                 _ => Trouble::Away,
             },
             reason: "status",

@@ -10,6 +10,8 @@ pub(crate) struct Tokens {
     pub(crate) input: u64,
     /// Sent, and found in the provider's cache. At most `input`.
     pub(crate) cached: u64,
+    /// Sent, and written to the provider's cache, which some charge more for. At most `input` without `cached`.
+    pub(crate) written: u64,
     /// Received.
     pub(crate) output: u64,
 }
@@ -19,14 +21,22 @@ pub(crate) struct Tokens {
 pub(crate) struct Prices {
     input: f64,
     cached: f64,
+    written: f64,
     output: f64,
 }
+
+/// What writing to the cache costs by default, as a multiple of the price of input: what Anthropic charges for a
+/// cache of five minutes.
+const CACHE_WRITE: f64 = 1.25;
 
 impl Prices {
     pub(crate) fn of(config: &ModelConfig) -> Self {
         Self {
             input: config.input_price,
             cached: config.cached_input_price.unwrap_or(config.input_price),
+            written: config
+                .cache_write_price
+                .unwrap_or(config.input_price * CACHE_WRITE),
             output: config.output_price,
         }
     }
@@ -41,10 +51,13 @@ impl Prices {
         let Tokens {
             input,
             cached,
+            written,
             output,
         } = tokens;
-        let cost = input.saturating_sub(cached) as f64 * self.input
+        let plain = input.saturating_sub(cached).saturating_sub(written);
+        let cost = plain as f64 * self.input
             + cached as f64 * self.cached
+            + written as f64 * self.written
             + output as f64 * self.output;
         Usage {
             model_calls: 1,

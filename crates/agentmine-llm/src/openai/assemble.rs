@@ -235,11 +235,20 @@ fn tokens(usage: &Value) -> Tokens {
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"])
         .max(number(&usage["prompt_cache_hit_tokens"]))
         .max(number(&usage["cached_tokens"]));
+    // LiteLLM's proxy (twice) and OpenRouter, for Anthropic's models.
+    let written = number(&usage["cache_creation_input_tokens"])
+        .max(number(
+            &usage["prompt_tokens_details"]["cache_creation_tokens"],
+        ))
+        .max(number(
+            &usage["prompt_tokens_details"]["cache_write_tokens"],
+        ));
     // Some servers count the reasoning in the total alone (xAI, Gemini's compatible API).
     let rest = number(&usage["total_tokens"]).saturating_sub(input);
     Tokens {
         input,
         cached: cached.min(input),
+        written: written.min(input.saturating_sub(cached)),
         output: number(&usage["completion_tokens"]).max(rest),
     }
 }

@@ -228,6 +228,53 @@ fn usage_is_read_where_it_is_and_cached_tokens_are_cheaper() {
 }
 
 #[test]
+fn tokens_that_are_written_to_the_cache_have_a_price_of_their_own() {
+    for (member, expected) in [
+        (json!({ "cache_creation_input_tokens": 300 }), 300),
+        (
+            json!({ "prompt_tokens_details": { "cached_tokens": 600, "cache_creation_tokens": 300 } }),
+            300,
+        ),
+        (
+            json!({ "prompt_tokens_details": { "cached_tokens": 600, "cache_write_tokens": 300 } }),
+            300,
+        ),
+        // Never more than what was not read from it.
+        (
+            json!({ "cached_tokens": 600, "cache_creation_input_tokens": 900 }),
+            400,
+        ),
+        (json!({ "cached_tokens": 600 }), 0),
+    ] {
+        let mut usage = json!({ "prompt_tokens": 1_000, "completion_tokens": 10 });
+        usage
+            .as_object_mut()
+            .unwrap()
+            .extend(member.as_object().unwrap().clone());
+        let tokens = assemble(&[finish("stop"), json!({ "choices": [], "usage": usage })]).1;
+        assert_eq!(tokens.unwrap().written, expected, "{member}");
+    }
+    let tokens = Tokens {
+        input: 1_000,
+        cached: 600,
+        written: 300,
+        output: 10,
+    };
+    let cost = |cache_write_price| {
+        let prices = Prices::of(&ModelConfig {
+            input_price: 2.0,
+            cached_input_price: Some(0.5),
+            cache_write_price,
+            output_price: 8.0,
+            ..ModelConfig::default()
+        });
+        prices.usage(tokens).cost_micros
+    };
+    assert_eq!(cost(None), 200 + 300 + 750 + 80);
+    assert_eq!(cost(Some(4.0)), 200 + 300 + 1200 + 80);
+}
+
+#[test]
 fn usage_that_is_missing_or_zero_is_not_known() {
     let mut reply = whole(json!({ "content": "hi" }), json!("stop"));
     assert_eq!(assemble(std::slice::from_ref(&reply)).1, None);

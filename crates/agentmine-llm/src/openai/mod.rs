@@ -150,6 +150,14 @@ impl Model for OpenAi {
         }
     }
 
+    fn estimate(&self, request: &ModelRequest<'_>) -> Usage {
+        let body = wire::body(&self.settings, self.dialect(), request);
+        body.map_or_else(
+            |_| Usage::default(),
+            |body| self.client.estimate(body.len()),
+        )
+    }
+
     fn counts_tokens(&self) -> bool {
         self.client.counts_tokens()
     }

@@ -590,10 +590,35 @@ async fn replies_that_break_off_are_in_the_usage() {
     let server = Server::start(vec![half()]).await;
     let error = ask(&impatient(&server.config())).await.unwrap_err();
     assert_eq!(error.spent().model_calls, 5, "{error}");
+    // A proxy did not wait for the reply.
+    let late = Act::Keep(response("524 A Timeout Occurred", "", ""));
+    let server = Server::start(vec![late, Act::Keep(hello_stream())]).await;
+    let (_, usage) = ask(&server.model()).await.unwrap();
+    assert_eq!(usage.model_calls, 2);
     // One that did not answer at all has nothing to be paid for.
     let server = Server::start(vec![Act::Keep(response("503 Busy", "", ""))]).await;
     let error = ask(&server.model()).await.unwrap_err();
     assert_eq!(error.spent(), Usage::default(), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_request_may_cost_is_estimated_from_what_it_sends() {
+    let server = Server::start(vec![Act::Keep(hello_stream())]).await;
+    let config = ModelConfig {
+        input_price: 1000.0,
+        ..server.config()
+    };
+    let model = impatient(&config);
+    let request = ModelRequest {
+        messages: &[],
+        tools: &[],
+        conversation: None,
+    };
+    let estimate = model.estimate(&request);
+    model.reply(request, None).await.unwrap();
+    let sent = server.requests()[0].split_once("\r\n\r\n").unwrap().1.len() as u64 / 4;
+    assert_eq!((estimate.model_calls, estimate.input_tokens), (1, sent));
+    assert_eq!(estimate.cost_micros, sent * 1000);
 }
 
 #[tokio::test]

@@ -222,6 +222,10 @@ pub struct RegistryCredential {
     pub authorization: Option<Secret>,
     /// A token, sent as `Authorization: Bearer …`. `${NAME}` stands for the environment variable `NAME`.
     pub token: Option<Secret>,
+    /// The paths that the credentials are for, such as `/artifactory/api/npm/team/`, with all that is below them. A
+    /// request for another path is sent without them, and so is one with `..` in it. Several entries may have the same
+    /// host. Default: every path.
+    pub paths: Vec<String>,
 }
 
 /// What a push of the task's branch may contain.

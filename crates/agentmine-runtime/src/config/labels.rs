@@ -84,9 +84,31 @@ pub fn has_label(labels: &[String], name: &str) -> bool {
     labels.iter().any(|own| same_label(own, name))
 }
 
+/// Whether two labels have the same scope (`scope::name`). Of the labels with one scope an item of GitLab carries one: the other
+/// is removed when it gets this one.
+#[must_use]
+pub fn share_scope(one: &str, other: &str) -> bool {
+    let scope = |name: &str| Some(name.rsplit_once("::")?.0.trim().to_lowercase());
+    let own = scope(one);
+    own.is_some() && own == scope(other)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_share_all_that_is_before_their_last_colons() {
+        assert!(share_scope("Agent::todo", "agent::done"));
+        assert!(share_scope("a::b::c", "a::b::d"));
+        for (one, other) in [
+            ("agent", "agent::done"),
+            ("agent", "agent"),
+            ("a::b::c", "a::d"),
+        ] {
+            assert!(!share_scope(one, other), "{one} {other}");
+        }
+    }
 
     #[test]
     fn names_of_labels_are_compared_without_case() {

@@ -54,7 +54,7 @@ pub use effective_agent::{BUILT_IN, EffectiveAgent, is_allowed_image};
 pub use executor::*;
 pub use exposed::warn_of_open_file;
 pub use fault::{ConfigErrors, SettingFault};
-pub use labels::{Labels, has_label, same_label};
+pub use labels::{Labels, has_label, same_label, share_scope};
 pub use load::{json_schema, load, place_of};
 pub(crate) use log_filter::log_filter;
 pub use mcp::*;

@@ -319,10 +319,11 @@ pub struct ModelConfig {
     /// Timeout between two parts of a reply, in seconds, once it has begun. Some servers hold a tool call back until it
     /// is complete.
     pub idle_timeout_seconds: u64,
-    /// Tries of one call, including the first. A call whose replies break off ends after these.
+    /// Tries of one call, including the first. A call whose replies break off, or come too late for a proxy (524), ends after
+    /// these.
     pub max_tries: u32,
     /// How long a call is tried while the API cannot be reached, is overloaded or is loading (connect errors,
-    /// 429, 5xx), in seconds, even if that takes more than `max_tries`. After that the task is returned to
+    /// 429, 5xx except 524), in seconds, even if that takes more than `max_tries`. After that the task is returned to
     /// the queue without counting the attempt.
     pub retry_seconds: u64,
     /// The same for an address where no server was reached and that has not replied before, if it is less. No key of the
@@ -335,8 +336,14 @@ pub struct ModelConfig {
     pub input_price: f64,
     /// US dollars for a million cached input tokens. Default: `input_price`.
     pub cached_input_price: Option<f64>,
+    /// US dollars for a million input tokens that the provider writes to its cache, where it reports them. Default: 1.25
+    /// times `input_price`, what Anthropic charges for its cache of five minutes; that of one hour costs twice `input_price`.
+    pub cache_write_price: Option<f64>,
     /// US dollars for a million output tokens.
     pub output_price: f64,
+    /// The prices of other models, which agents name in their files, by the name of the model. A model without an entry has
+    /// no prices: its cost is unknown, and a task with a limit on the cost fails before it starts with it.
+    pub more_prices: BTreeMap<String, ModelPrices>,
     /// More headers for each request, e.g. for a gateway in front of the model.
     pub headers: BTreeMap<String, Secret>,
     /// More members of each request's body, for what only some servers know: `{reasoning_effort: low}`, or
@@ -365,11 +372,54 @@ impl Default for ModelConfig {
             waiting_notice_seconds: 60,
             input_price: 0.0,
             cached_input_price: None,
+            cache_write_price: None,
             output_price: 0.0,
+            more_prices: BTreeMap::new(),
             headers: BTreeMap::new(),
             extra_body: serde_json::Map::new(),
         }
     }
+}
+
+impl ModelConfig {
+    /// The same server with another of its models, which has the prices of `more_prices`, or none.
+    #[must_use]
+    pub fn with_model(&self, name: &str) -> Self {
+        let ModelPrices {
+            input_price,
+            cached_input_price,
+            cache_write_price,
+            output_price,
+        } = self.more_prices.get(name).copied().unwrap_or_default();
+        Self {
+            name: name.to_owned(),
+            input_price,
+            cached_input_price,
+            cache_write_price,
+            output_price,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the cost of both input and output is known.
+    #[must_use]
+    pub fn is_priced(&self) -> bool {
+        self.input_price > 0.0 && self.output_price > 0.0
+    }
+}
+
+/// The prices of another model, in US dollars for a million tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelPrices {
+    /// Of input tokens.
+    pub input_price: f64,
+    /// Of cached input tokens. Default: `input_price`.
+    pub cached_input_price: Option<f64>,
+    /// Of input tokens that the provider writes to its cache. Default: 1.25 times `input_price`.
+    pub cache_write_price: Option<f64>,
+    /// Of output tokens.
+    pub output_price: f64,
 }
 
 /// The agent's limits and checks.
@@ -382,7 +432,8 @@ pub struct Agent {
     pub max_tokens: Option<u64>,
     /// Limit on the cost of one task in US dollars; needs prices in `model`.
     pub max_cost_usd: Option<f64>,
-    /// Limit on the wall time of one task, in minutes.
+    /// Limit on the wall time of one task, in minutes: the work of all its sessions together, without preparation and the time
+    /// between sessions.
     pub max_minutes: u64,
     /// Limit on the rounds of work and verification; after the last, a partial result is reported.
     pub max_rounds: u32,

@@ -147,7 +147,9 @@ impl SecretTexts {
             waiting_notice_seconds: _,
             input_price: _,
             cached_input_price: _,
+            cache_write_price: _,
             output_price: _,
+            more_prices: _,
             headers,
             extra_body: _,
         } = model;
@@ -202,6 +204,7 @@ impl SecretTexts {
                 host: _,
                 authorization,
                 token,
+                paths: _,
             } = credential;
             token.iter().for_each(|token| self.text(token.expose()));
             if let Some(value) = authorization {

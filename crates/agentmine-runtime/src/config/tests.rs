@@ -801,6 +801,11 @@ fn settings_that_would_silently_do_nothing_are_faults() {
     }
     let priced = "agent: {max_cost_usd: 2}\nmodel: {input_price: 1, output_price: 4}\n";
     assert_eq!(faults(priced, &[]), None);
+    let shown = faults("model: {more_prices: {small: {output_price: -1}}}\n", &[]).unwrap();
+    assert!(
+        shown.contains("model.more_prices.small.output_price"),
+        "{shown}"
+    );
     let shown = faults("", &[("DOCKER_HOST", "https://h:2376")]).unwrap();
     assert!(shown.contains("DOCKER_HOST"), "{shown}");
 }
@@ -850,6 +855,12 @@ fn credentials_of_registries_come_from_the_environment_and_their_faults_show_no_
         ("{host: 'https://a', token: x}", "0.host", "`https://a`"),
         ("{host: 'a:0', token: x}", "0.host", "`a:0`"),
         ("{token: x}", "0.host", "registry.example.com"),
+        ("{host: a, token: x, paths: [npm]}", "0.paths.0", "`npm`"),
+        (
+            "{host: a, token: x, paths: [/a/../b]}",
+            "0.paths.0",
+            "`/a/../b`",
+        ),
     ] {
         let found = of(entry).unwrap_err().to_string();
         assert!(

@@ -141,7 +141,7 @@ async fn commands_run_in_the_folder_they_name(bench: Bench) {
 
 async fn the_environment_is_clean(bench: Bench) {
     let sandbox = bench.start().await;
-    let mut command = shell("env; umask > /dev/null; ulimit -c");
+    let mut command = shell("env; umask; ulimit -c");
     command.env.insert("ADDED".into(), "yes".into());
     let output = text(&sandbox.run(command).await.unwrap().stdout);
     // This test's own environment is full of these.
@@ -155,11 +155,12 @@ async fn the_environment_is_clean(bench: Bench) {
         format!("HOME={root}/tmp/home"),
         format!("TMPDIR={root}/tmp"),
         format!("HTTPS_PROXY=http://127.0.0.1:{web}"),
-        "NO_PROXY=127.0.0.1,localhost".into(),
+        "NO_PROXY=127.0.0.1,localhost,0.0.0.0,sandbox".into(),
         "LANG=C.UTF-8".into(),
         "TERM=dumb".into(),
         "GIT_TERMINAL_PROMPT=0".into(),
         "ADDED=yes".into(),
+        "0022".into(),
         "0".into(),
     ] {
         assert!(

@@ -24,6 +24,9 @@ async fn a_container_has_the_whole_profile() {
     assert_eq!(host["Memory"], 4_i64 << 30);
     assert_eq!(host["MemorySwap"], 4_i64 << 30);
     assert!(host["NanoCpus"].as_i64().unwrap() > 0);
+    assert_eq!(host["ShmSize"], 1 << 30);
+    let own = sandbox.output("getent ahosts $(uname -n)").await;
+    assert!(own.starts_with("127.0.0.1 "), "{own}");
     // The guest is the first process, and reaps what others leave.
     assert_eq!(host["Init"], false);
     let first = sandbox.output("cat /proc/1/comm").await;

@@ -53,6 +53,11 @@ pub(crate) enum WorkspaceOf<'a> {
     Upload,
 }
 
+/// The name of the machine in a container.
+const HOSTNAME: &str = "sandbox";
+/// Upper limit of `/dev/shm`, in bytes, as in the local jail.
+const MAX_SHM: i64 = 1 << 30;
+
 /// The kernel's switch for IP version 6 on the loopback interface.
 const IPV6_OFF: &str = "net.ipv6.conf.lo.disable_ipv6";
 
@@ -169,7 +174,7 @@ impl Profile {
         volumes: MountedVolumes<'_>,
     ) -> ContainerCreateBody {
         ContainerCreateBody {
-            hostname: Some("sandbox".into()),
+            hostname: Some(HOSTNAME.into()),
             user: Some(format!("{}:{}", self.uid, self.gid)),
             image: Some(image.to_owned()),
             entrypoint: Some(vec![guest_path()]),
@@ -198,6 +203,12 @@ impl Profile {
         HostConfig {
             network_mode: Some("none".into()),
             ipc_mode: Some("private".into()),
+            // Databases, browsers and loaders of training data need more than the 64 MB that engines give. It is in the
+            // limit of memory.
+            shm_size: Some(self.memory.min(MAX_SHM)),
+            // Where there is no network, engines leave a container's own name without an address, and what looks it up
+            // fails, as `InetAddress.getLocalHost` of Java does.
+            extra_hosts: Some(vec![format!("{HOSTNAME}:127.0.0.1")]),
             cap_drop: Some(vec!["ALL".into()]),
             security_opt: Some(vec!["no-new-privileges:true".into()]),
             // The guest is the first process itself, so that all of them are under its filter.
@@ -345,6 +356,22 @@ mod tests {
         assert_eq!(host.memory, Some(512 << 20));
         assert_eq!(host.memory_swap, Some(512 << 20));
         assert_eq!(profile.disk, Disk::Guest(10 << 30));
+        assert_eq!(host.shm_size, Some(512 << 20));
+    }
+
+    #[test]
+    fn a_container_finds_its_own_name_and_has_as_much_shared_memory_as_a_jail() {
+        let profile = Profile::new(&config::Docker::default(), &SystemInfo::default()).unwrap();
+        let volumes = MountedVolumes {
+            workspace: WorkspaceOf::Upload,
+            programs: "programs",
+        };
+        let identity = Identity::spare();
+        let container = profile.container(&identity, "image", false, volumes);
+        let host = container.host_config.unwrap();
+        assert_eq!(host.shm_size, Some(1 << 30));
+        let own = format!("{}:127.0.0.1", container.hostname.unwrap());
+        assert_eq!(host.extra_hosts, Some(vec![own]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The jail with bubblewrap: a root of read-only system folders, in namespaces of its own.
 
-use std::io::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,51 +10,24 @@ use super::setup::JailSetup;
 use crate::assets::{FOLDER, GUEST};
 
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
-/// The entries of the host's `/etc` that programs need to run and to verify certificates. Never a folder
-/// that also holds private keys: for files, a worker that runs as root is root in the jail too.
-const ETC: &[&str] = &[
-    "alternatives",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "pki/ca-trust",
-    "pki/tls/cert.pem",
-    "pki/tls/certs",
-    "pki/tls/openssl.cnf",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "nsswitch.conf",
-    "protocols",
-    "services",
-    "os-release",
-    "debian_version",
-    "java",
-    "java-11-openjdk",
-    "java-17-openjdk",
-    "java-21-openjdk",
-    "java-25-openjdk",
-    // Not settings.xml, which may hold passwords.
-    "maven/m2.conf",
-    "maven/logging",
-    "python3",
-    "python3.11",
-    "python3.12",
-    "python3.13",
-    "fonts",
-];
-const PASSWD: &str = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
-     agent:x:1000:1000:agent:/workspace/tmp/home:/bin/sh\n\
-     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
-const GROUP: &str = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
-const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
+/// Where Debian's Ruby has the gems that were installed for all users.
+const GEMS: &str = "/var/lib/gems";
+/// Starts bubblewrap (`$2`) so that the jail sees the cgroup that it is in, and no other one. cargo, Go, JVMs and Node read there
+/// how many cores and how much memory they have; otherwise they take those of the machine, and are killed for it. `$1` is a list
+/// as in [`GROUPS`], which has one line where version 2 alone is mounted.
+const START: &str = r#"read -r group < "$1" || group=
+program=$2; shift 2
+case $group in
+    *..*) ;;
+    0::/?*) exec "$program" --ro-bind-try "/sys/fs/cgroup${group#0::}" /sys/fs/cgroup "$@" ;;
+esac
+exec "$program" "$@""#;
+/// The groups of a process (cgroups(7)).
+const GROUPS: &str = "/proc/self/cgroup";
 
 /// Whether bubblewrap works on this machine, with exactly the flags of a sandbox.
 pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
-    let mut command = base(setup);
+    let mut command = base(setup).map_err(|error| format!("the jail's /etc: {error}"))?;
     command.args(["--", "/usr/bin/env", "true"]).env_clear();
     let mut command = tokio::process::Command::from(command);
     command
@@ -77,16 +50,31 @@ pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
 }
 
 /// The guest of a sandbox whose files are in `workspace`.
-pub(super) fn guest(setup: &JailSetup, workspace: &Path, held: &Held) -> Command {
-    let mut command = base(setup);
+pub(super) fn guest(setup: &JailSetup, workspace: &Path, held: &Held) -> io::Result<Command> {
+    let mut command = base(setup)?;
     command.arg("--bind").arg(workspace).arg("/workspace");
     command.args(["--remount-ro", "/", "--chdir", "/workspace", "--"]);
     command.arg(format!("{FOLDER}/{GUEST}"));
     command.args(setup.guest_args("namespaces", Path::new("/workspace"), held));
-    command
+    Ok(
+        match held.controllers.is_empty() || !setup.has_unified_groups {
+            true => command,
+            false => showing_group(GROUPS, &command),
+        },
+    )
 }
 
-fn base(setup: &JailSetup) -> Command {
+/// bubblewrap as [`START`] starts it.
+fn showing_group(groups: &str, bubblewrap: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", START, "start-jail", groups]);
+    shell
+        .arg(bubblewrap.get_program())
+        .args(bubblewrap.get_args());
+    shell
+}
+
+fn base(setup: &JailSetup) -> io::Result<Command> {
     let mut command = Command::new(program());
     command.args([
         "--unshare-all",
@@ -114,10 +102,11 @@ fn base(setup: &JailSetup) -> Command {
             Err(_) => &mut command,
         };
     }
-    for name in ETC {
-        let path = Path::new("/etc").join(name);
-        command.arg("--ro-bind-try").arg(&path).arg(&path);
-    }
+    command
+        .arg("--ro-bind")
+        .arg(setup.etc.folder()?)
+        .arg("/etc");
+    command.args(["--ro-bind-try", GEMS, GEMS]);
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     for scratch in ["/tmp", "/dev/shm"] {
         command.arg("--size").arg(setup.tmp_limit.to_string());
@@ -125,27 +114,12 @@ fn base(setup: &JailSetup) -> Command {
     }
     command.args(["--dir", "/run", "--dir", "/opt", "--dir", "/opt/agentmine"]);
     command.arg("--ro-bind").arg(&setup.programs).arg(FOLDER);
-    for (name, content) in [("passwd", PASSWD), ("group", GROUP), ("hosts", HOSTS)] {
-        let made = setup.programs.join(format!("etc-{name}"));
-        if made.exists() || write(&made, content).is_ok() {
-            command
-                .arg("--ro-bind")
-                .arg(made)
-                .arg(Path::new("/etc").join(name));
-        }
-    }
     for folder in setup.read_only() {
         if !folder.starts_with("/usr") {
             command.arg("--ro-bind-try").arg(folder).arg(folder);
         }
     }
-    command
-}
-
-fn write(path: &Path, content: &str) -> std::io::Result<()> {
-    let temporary = path.with_extension(uuid::Uuid::new_v4().simple().to_string());
-    std::fs::File::create(&temporary)?.write_all(content.as_bytes())?;
-    std::fs::rename(temporary, path)
+    Ok(command)
 }
 
 /// The first `bwrap` on the worker's path. By its full name: the start of a sandbox clears the environment
@@ -162,19 +136,52 @@ fn program() -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use agentmine_runtime::config::CommandExecutor;
+
     use super::*;
+    use crate::local::limits::Controller;
 
     #[test]
-    fn no_private_key_is_in_a_visible_folder() {
-        for key in [
-            "ssl/private/server.key",
-            "pki/tls/private/server.key",
-            "pki/nssdb/key4.db",
-            "shadow",
+    fn a_jail_sees_the_limits_of_its_own_group_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bubblewrap = Command::new("/bin/echo");
+        bubblewrap.args(["--proc", "/a b"]);
+        let shown = "--ro-bind-try /sys/fs/cgroup/a.slice/jail /sys/fs/cgroup --proc /a b\n";
+        for (groups, started) in [
+            ("0::/a.slice/jail\n", shown),
+            // All groups of the machine.
+            ("0::/\n", "--proc /a b\n"),
+            // Outside of what is mounted.
+            ("0::/../jail\n", "--proc /a b\n"),
+            ("9:memory:/jail\n0::/jail\n", "--proc /a b\n"),
+            ("", "--proc /a b\n"),
         ] {
-            let shown = ETC.iter().find(|path| Path::new(key).starts_with(path));
-            assert_eq!(shown, None, "{key}");
+            let file = folder.path().join("cgroup");
+            std::fs::write(&file, groups).unwrap();
+            let done = showing_group(file.to_str().unwrap(), &bubblewrap).output();
+            let output = String::from_utf8(done.unwrap().stdout).unwrap();
+            assert_eq!(output, started, "{groups}");
         }
-        assert!(ETC.contains(&"ssl/certs"));
+    }
+
+    #[test]
+    fn only_a_jail_in_a_group_is_started_by_the_shell() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = CommandExecutor::default();
+        let mut setup = JailSetup::new(&config, folder.path().to_owned());
+        for (controllers, unified, is_shell) in [
+            (Controller::ALL.to_vec(), true, true),
+            (Controller::ALL.to_vec(), false, false),
+            (Vec::new(), true, false),
+        ] {
+            setup.has_unified_groups = unified;
+            let held = Held {
+                controllers,
+                disk: false,
+            };
+            let started = guest(&setup, folder.path(), &held).unwrap();
+            assert_eq!(started.get_program() == "/bin/sh", is_shell);
+            assert!(started.get_args().any(|it| it == "--as-pid-1"));
+        }
     }
 }

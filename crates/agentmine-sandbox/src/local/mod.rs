@@ -11,9 +11,11 @@
 mod bwrap;
 mod cgroup;
 mod control;
+mod etc;
 mod held;
 mod hierarchy;
 mod limits;
+mod php;
 mod process;
 mod programs;
 mod scope;
@@ -283,7 +285,8 @@ impl LocalBackend {
         };
         let setup = &self.0.setup;
         let mut command = match jail {
-            Jail::Namespaces => bwrap::guest(setup, &workspace, &held),
+            Jail::Namespaces => bwrap::guest(setup, &workspace, &held)
+                .map_err(|error| SandboxError::of_machine(&setup.programs.display(), &error))?,
             Jail::Alone => setup.guest_alone(&workspace, &held),
         };
         command.env_clear();

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use agentmine_runtime::config::CommandExecutor;
 
+use super::etc::Etc;
 use super::limits::{Controller, Held, Limits};
+use super::php;
 use super::toolchains::{self, Toolchains};
 use crate::assets::GUEST;
 
@@ -20,6 +22,9 @@ pub(super) struct JailSetup {
     pub(super) tmp_limit: u64,
     configured: Vec<PathBuf>,
     toolchains: Toolchains,
+    pub(super) etc: Etc,
+    /// Whether version 2 of cgroups is mounted where programs look for it.
+    pub(super) has_unified_groups: bool,
     /// Bytes of the workspace.
     pub(super) disk_limit: u64,
     pub(super) limits: Limits,
@@ -28,11 +33,17 @@ pub(super) struct JailSetup {
 impl JailSetup {
     pub(super) fn new(config: &CommandExecutor, programs: PathBuf) -> Self {
         let disk_limit = config.docker.resources.disk_limit.bytes();
+        let configured = config.local.read_only.clone();
+        let toolchains = toolchains::find();
+        let mounts = configured.iter().chain(&toolchains.folders);
+        let php = php::settings(Path::new("/etc/php"));
         Self {
+            etc: Etc::new(Path::new("/etc"), programs.clone(), php, mounts),
+            has_unified_groups: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
             programs,
             tmp_limit: disk_limit.min(MAX_TMP),
-            configured: config.local.read_only.clone(),
-            toolchains: toolchains::find(),
+            configured,
+            toolchains,
             disk_limit,
             limits: Limits::of(config),
         }

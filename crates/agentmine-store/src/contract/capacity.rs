@@ -11,6 +11,7 @@ facts! {
     two_producers_at_once_exceed_no_limit,
     the_next_tasks_are_those_of_the_highest_priority_and_of_every_kind,
     what_a_repository_has_is_counted,
+    a_change_of_a_task_that_is_over_makes_no_new_pull_request_of_it,
     a_task_that_was_given_back_for_a_time_keeps_no_other_one_from_its_turn,
     pull_requests_of_tasks_without_a_result_are_counted,
     a_pause_a_stop_and_another_request_wake_no_waiting_task,
@@ -239,13 +240,33 @@ async fn what_a_repository_has_is_counted(world: World) {
     };
     assert_eq!(ours, [expected]);
     assert_eq!(store.opened_within(&place, HOUR).await.unwrap(), 1);
+    a_day_passes(&world).await;
+    assert_eq!(store.opened_within(&place, 24 * HOUR).await.unwrap(), 0);
+    assert_eq!(store.pull_requests_of(&place).await.unwrap().len(), 1);
+}
+
+/// All tasks changed a day earlier.
+async fn a_day_passes(world: &World) {
     let yesterday = match *world.database {
         Database::Sqlite(_) => "UPDATE tasks SET updated_at = updated_at - 90000000",
         Database::Postgres { .. } => "UPDATE tasks SET updated_at = updated_at - interval '25 h'",
     };
     world.database.execute(yesterday).await;
+}
+
+async fn a_change_of_a_task_that_is_over_makes_no_new_pull_request_of_it(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    store.end_lease(&lease, &done()).await.unwrap();
+    a_day_passes(&world).await;
+    let edit = TaskEdit {
+        priority: Some(Priority::Low),
+        ..TaskEdit::default()
+    };
+    let changed = world.edited(lease.task, edit).await;
+    assert_eq!((changed.priority, changed.card.version), (Priority::Low, 2));
+    let place = issue(1, "e1").item.repository();
     assert_eq!(store.opened_within(&place, 24 * HOUR).await.unwrap(), 0);
-    assert_eq!(store.pull_requests_of(&place).await.unwrap().len(), 1);
 }
 
 async fn pull_requests_of_tasks_without_a_result_are_counted(world: World) {

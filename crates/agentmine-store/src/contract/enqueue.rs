@@ -14,6 +14,7 @@ facts! {
     two_relays_send_each_entry_once,
     a_failed_publish_keeps_its_entry,
     a_broken_queue_stops_the_wake_ups_of_no_other,
+    the_wake_ups_of_a_broken_queue_take_the_turn_of_no_other,
     the_outbox_carries_the_priority,
 }
 
@@ -230,6 +231,34 @@ async fn a_broken_queue_stops_the_wake_ups_of_no_other(world: World) {
     );
     assert_eq!(broken.sent(), waiting[2..]);
     assert_eq!(world.relay().await, waiting[..2]);
+}
+
+async fn the_wake_ups_of_a_broken_queue_take_the_turn_of_no_other(world: World) {
+    let mut waiting = Vec::new();
+    for number in 1..=4 {
+        let new = NewTask {
+            priority: match number {
+                4 => Priority::High,
+                _ => Priority::Medium,
+            },
+            ..issue(number, "e1")
+        };
+        let Enqueued::Created(task) = world.store.enqueue(&new).await.unwrap() else {
+            panic!("it is new");
+        };
+        waiting.push(task.id);
+    }
+    let broken = Outbox {
+        broken: Some(Priority::Medium),
+        ..Outbox::default()
+    };
+    let outcome = world.store.relay_outbox(2, &broken).await;
+    assert!(
+        matches!(outcome, Err(RelayError::Publish(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(broken.sent(), waiting[3..]);
+    assert_eq!(world.relay().await, waiting[..3]);
 }
 
 async fn the_outbox_carries_the_priority(world: World) {

@@ -12,6 +12,7 @@ facts! {
     a_lease_runs_out_by_the_databases_clock,
     a_lease_ends_once_and_the_same_end_again_is_ok,
     a_release_wakes_after_its_delay_and_may_not_count,
+    a_wake_up_that_is_left_does_not_end_a_delay,
     attempts_run_out,
     a_pull_request_that_was_begun_earns_one_more_claim,
     polling_finds_the_highest_and_oldest_first,
@@ -182,6 +183,26 @@ async fn a_release_wakes_after_its_delay_and_may_not_count(world: World) {
     assert_eq!(world.relay().await, []);
     assert_eq!(world.claimable(NONE, 9).await, []);
     assert_eq!(world.sweep(NONE).await.rewoken, 0);
+}
+
+/// A task that waited for long has several messages in the broker. The first one leads to a session.
+async fn a_wake_up_that_is_left_does_not_end_a_delay(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    world.relay().await;
+    let later = release(Attempt::Charged, MINUTE);
+    store.end_lease(&lease, &later).await.unwrap();
+    assert!(world.claim(lease.task, MINUTE).await.is_none());
+    let row = world.task(lease.task).await;
+    assert_eq!((row.state, row.attempt), (TaskState::Queued, 1));
+    // People end it.
+    assert!(store.skip_delay(lease.task).await.unwrap());
+    let lease = world.claim(lease.task, MINUTE).await.unwrap().lease;
+    store.end_lease(&lease, &later).await.unwrap();
+    store.request_pause(lease.task, "lunch").await.unwrap();
+    assert!(store.resume(lease.task).await.unwrap());
+    assert_eq!(world.claimable(NONE, 9).await, [lease.task]);
+    assert!(world.claim(lease.task, MINUTE).await.is_some());
 }
 
 async fn attempts_run_out(world: World) {

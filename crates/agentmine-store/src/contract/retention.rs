@@ -8,6 +8,7 @@ facts! {
     only_what_is_old_and_over_is_removed_by_kind_and_outcome,
     the_effects_of_a_watched_pull_request_stay_until_it_is_ended,
     an_old_trigger_makes_no_second_task_after_its_journal_is_gone,
+    the_records_of_commands_stay_for_good,
     the_journal_of_a_task_that_a_person_made_is_removed_and_begins_anew,
     the_journal_of_a_task_that_is_not_over_cannot_be_deleted,
     prunes_at_once_remove_each_row_once,
@@ -217,6 +218,33 @@ async fn an_old_trigger_makes_no_second_task_after_its_journal_is_gone(world: Wo
     match world.store.enqueue(&issue(1, "e1")).await.unwrap() {
         Enqueued::Known(known) => assert_eq!(known.id, task),
         Enqueued::Created(task) => panic!("a second task: {task:?}"),
+    }
+}
+
+/// Trackers show comments for good, and a producer that was restarted reads them again.
+async fn the_records_of_commands_stay_for_good(world: World) {
+    let store = &world.store;
+    let (command, reaction) = (EffectKey::command("7"), EffectKey::reaction("7"));
+    let mut tasks = Vec::new();
+    for (number, state) in [(1, EndState::Done), (2, EndState::Failed)] {
+        let task = ended(&world, number, state, 61).await;
+        store.obey(task, &command, Order::Remember).await.unwrap();
+        store
+            .effect_done(task, &reaction, &json!({}))
+            .await
+            .unwrap();
+        tasks.push(task);
+    }
+    let due = store.prunable(&policy()).await.unwrap();
+    let of_effects = due.iter().filter(|it| it.what == RetentionKind::Effects);
+    // The labels.
+    assert_eq!(of_effects.map(|it| it.rows).sum::<u64>(), 2);
+    assert_eq!(prune(&world).await.effects, 2);
+    for task in tasks {
+        let obeyed = store.obey(task, &command, Order::Stop("enough"));
+        assert_eq!(obeyed.await.unwrap(), Obeyed::Before { changed: false });
+        let reaction = store.effect(task, &reaction).await.unwrap();
+        assert!(matches!(reaction, Some(EffectState::Done(_))));
     }
 }
 

@@ -7,6 +7,7 @@ facts! {
     a_queued_row_without_a_recent_wake_up_is_rewoken,
     a_row_that_has_waited_for_long_is_rewoken_more_rarely,
     sweeps_at_once_requeue_once,
+    the_end_of_a_dead_workers_task_wakes_those_that_wait_for_its_files,
     a_sweep_returns_the_time_until_the_next_lease_runs_out,
     a_clock_that_is_set_back_does_not_stretch_a_dead_lease,
     a_lease_that_is_longer_than_those_of_the_sweeper_keeps_its_length,
@@ -89,6 +90,30 @@ async fn sweeps_at_once_requeue_once(world: World) {
     let requeued: usize = reports.iter().map(|r| r.requeued.len()).sum();
     assert_eq!(requeued, 1);
     assert_eq!(world.relay().await, [task]);
+}
+
+async fn the_end_of_a_dead_workers_task_wakes_those_that_wait_for_its_files(world: World) {
+    let mut ids = Vec::new();
+    for number in [1, 2] {
+        let task = world.new_task(number).await;
+        let edit = TaskEdit {
+            write_scope: Some(WriteScope::new(vec!["src".into()]).unwrap()),
+            ..TaskEdit::default()
+        };
+        ids.push(world.edited(task.id, edit).await.id);
+    }
+    world.relay().await;
+    world.claim_of(ids[0], NONE, 1).await.unwrap();
+    assert!(world.claim(ids[1], MINUTE).await.is_none());
+    let policy = SweepPolicy {
+        max_attempts: 1,
+        wakeup_after: MINUTE,
+        lease: MINUTE,
+    };
+    let report = world.store.sweep(&policy).await.unwrap();
+    assert_eq!(report.failed, [ids[0]]);
+    assert_eq!(world.relay().await, [ids[1]]);
+    assert!(world.claim(ids[1], MINUTE).await.is_some());
 }
 
 async fn a_sweep_returns_the_time_until_the_next_lease_runs_out(world: World) {

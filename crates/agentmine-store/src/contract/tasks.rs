@@ -5,6 +5,8 @@ use super::*;
 facts! {
     a_stop_request_ends_a_waiting_task_and_reaches_a_running_one,
     a_paused_task_waits_until_a_person_resumes_it,
+    a_stop_request_is_stronger_than_the_pause_that_ends_a_session,
+    a_person_who_pauses_a_task_that_waits_for_credentials_is_obeyed,
     a_request_outlives_its_worker,
     the_delay_of_a_waiting_task_can_be_skipped,
     a_command_is_obeyed_once,
@@ -72,6 +74,51 @@ async fn a_paused_task_waits_until_a_person_resumes_it(world: World) {
         world.task(lease.task).await.state,
         TaskState::Ended(EndState::Stopped)
     );
+}
+
+/// The label and the comment of the pause are written first, which takes a moment.
+async fn a_stop_request_is_stronger_than_the_pause_that_ends_a_session(world: World) {
+    let store = &world.store;
+    let lease = world.leased(1).await;
+    store.request_pause(lease.task, "lunch").await.unwrap();
+    store.request_stop(lease.task, "enough").await.unwrap();
+    let pause = LeaseEnd::Pause {
+        reason: "lunch".into(),
+    };
+    store.end_lease(&lease, &pause).await.unwrap();
+    // After a lost answer.
+    store.end_lease(&lease, &pause).await.unwrap();
+    let row = world.task(lease.task).await;
+    assert_eq!(row.state, TaskState::Ended(EndState::Stopped));
+    assert_eq!(row.reason.as_deref(), Some("enough"));
+    assert_eq!(world.unreported().await, [lease.task]);
+    assert!(!store.resume(lease.task).await.unwrap());
+}
+
+/// A producer queues it again once the credentials are accepted, unless a person has paused it.
+async fn a_person_who_pauses_a_task_that_waits_for_credentials_is_obeyed(world: World) {
+    let store = &world.store;
+    let pauses: [(u64, bool); 2] = [(1, false), (2, true)];
+    for (number, by_comment) in pauses {
+        let lease = world.leased(number).await;
+        let pause = LeaseEnd::Pause {
+            reason: credentials_reason("401"),
+        };
+        store.end_lease(&lease, &pause).await.unwrap();
+        assert!(world.task(lease.task).await.waits_for_credentials());
+        match by_comment {
+            true => {
+                let key = EffectKey::command("7");
+                let obeyed = store.obey(lease.task, &key, Order::Pause("lunch"));
+                assert_eq!(obeyed.await.unwrap(), Obeyed::Now { changed: true });
+            }
+            false => assert!(store.request_pause(lease.task, "lunch").await.unwrap()),
+        }
+        let row = world.task(lease.task).await;
+        assert_eq!(row.state, TaskState::Paused);
+        assert_eq!(row.reason.as_deref(), Some("lunch"));
+        assert!(!row.waits_for_credentials());
+    }
 }
 
 async fn a_request_outlives_its_worker(world: World) {

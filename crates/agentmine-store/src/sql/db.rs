@@ -82,7 +82,8 @@ pub(crate) trait Dialect: Database {
     /// Keeps other processes from sweeping until the transaction ends. `false` if one of them is at it.
     fn lock_sweep(tx: &mut Db<Self>) -> impl Future<Output = Result<bool, Failure>> + Send;
 
-    /// Publishes due outbox entries, until one is refused.
+    /// Publishes due outbox entries. Those of a queue that has refused one are left; those of other queues are
+    /// still published.
     fn relay(
         pool: &Pool<Self>,
         limit: u32,
@@ -97,8 +98,26 @@ pub(crate) struct Relayed {
     pub(super) sent: u64,
     /// Why the publisher refused the first one that it refused.
     pub(super) refused: Option<String>,
-    /// The queues of the wake-ups that it refused: that of takeovers, or that of a priority.
-    refusing: Vec<Option<Priority>>,
+    /// The queues of the wake-ups that it refused.
+    refusing: Vec<WakeUpQueue>,
+}
+
+/// A queue of wake-ups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WakeUpQueue {
+    /// Of tasks that lost their worker.
+    Takeovers,
+    /// Of the other tasks of a priority.
+    Of(Priority),
+}
+
+impl WakeUpQueue {
+    fn of(wake_up: &WakeUp) -> Self {
+        match wake_up.urgency {
+            Urgency::Takeover => Self::Takeovers,
+            Urgency::Normal => Self::Of(wake_up.priority),
+        }
+    }
 }
 
 impl Relayed {
@@ -108,10 +127,7 @@ impl Relayed {
     /// Publishes a wake-up, and returns whether it is sent. One whose queue has refused another is not tried: a
     /// broken queue stops no other.
     pub(super) async fn publish(&mut self, to: &dyn Publish, wake_up: &WakeUp) -> bool {
-        let queue = match wake_up.urgency {
-            Urgency::Takeover => None,
-            Urgency::Normal => Some(wake_up.priority),
-        };
+        let queue = WakeUpQueue::of(wake_up);
         if self.refusing.len() >= Self::OUTAGE || self.refusing.contains(&queue) {
             return false;
         }
@@ -126,6 +142,20 @@ impl Relayed {
                 false
             }
         }
+    }
+
+    /// The only queue that has refused a wake-up.
+    pub(super) fn broken(&self) -> Option<WakeUpQueue> {
+        match self.refusing.as_slice() {
+            [only] => Some(*only),
+            [] | [_, _, ..] => None,
+        }
+    }
+
+    /// Whether others may wait behind the entries of a queue that is known to be broken only now: as many entries were
+    /// read as may be, and `known` was omitted.
+    pub(super) fn hides_others(&self, known: Option<WakeUpQueue>, is_full: bool) -> bool {
+        is_full && self.broken().is_some_and(|broken| known != Some(broken))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use agentmine_domain::EffectKind;
 
 /// The words in braces and their text.
-pub(super) static EFFECTS: LazyLock<[(&str, String); 6]> = LazyLock::new(|| {
+pub(super) static EFFECTS: LazyLock<[(&str, String); 7]> = LazyLock::new(|| {
     [
         ("{label of t}", of_the_state(EffectKind::Label)),
         ("{label check of t}", of_the_state(EffectKind::LabelCheck)),
@@ -20,6 +20,15 @@ pub(super) static EFFECTS: LazyLock<[(&str, String); 6]> = LazyLock::new(|| {
                 "{}, {}",
                 quoted(EffectKind::PullRequest),
                 quoted(EffectKind::PullRequestDraft)
+            ),
+        ),
+        // The effects by which a command in a comment is known to be dealt with.
+        (
+            "{command kinds}",
+            format!(
+                "{}, {}",
+                quoted(EffectKind::Command),
+                quoted(EffectKind::Reaction)
             ),
         ),
     ]

@@ -13,6 +13,9 @@ use crate::StoreError;
 /// The SQLSTATE of a write on a read-only server.
 const READ_ONLY: &str = "25006";
 
+/// The SQLSTATE of a server that has no free connection: too many clients already.
+pub(super) const FULL: &str = "53300";
+
 /// The SQLSTATE of a statement that the user may not execute.
 pub(super) const NOT_ALLOWED: &str = "42501";
 
@@ -179,6 +182,15 @@ impl Failure {
                 StoreError::Unavailable(format!("{address}: no answer within the time limit"))
             }
             Self::Fault(reason) => StoreError::Fault(format!("{address}: {reason}")),
+            Self::Database(error) if code(&error).as_deref() == Some(FULL) => {
+                StoreError::Unavailable(format!(
+                    "{address}: {error}. hint: all processes together need store.max_connections each, and two more for \
+                     each consumer; lower store.max_connections, or raise max_connections of the server"
+                ))
+            }
+            Self::Database(sqlx::Error::PoolTimedOut) => StoreError::Unavailable(format!(
+                "{address}: no connection in time: the server is silent or full, or store.max_connections are in use"
+            )),
             Self::Database(error) if is_outage(&error) => {
                 StoreError::Unavailable(format!("{address}: {error}"))
             }

@@ -22,6 +22,37 @@ pub(super) async fn server(answer: Answer) -> String {
     format!("postgres://u@{address}/db?sslmode=disable")
 }
 
+/// Has no free connection at first, and lets all later ones in. Returns the URL.
+pub(super) async fn full_for(connections: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let is_full = number < connections;
+            tokio::spawn(async move {
+                // The first part of what the client sends.
+                let _ = stream.read_i32().await;
+                let reply = match is_full {
+                    true => full(),
+                    false => WELCOME.to_vec(),
+                };
+                let _ = stream.write_all(&reply).await;
+                // Until the client closes the connection.
+                let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+            });
+        }
+    });
+    format!("postgres://u@{address}/db?sslmode=disable")
+}
+
+/// `ErrorResponse`.
+fn full() -> Vec<u8> {
+    let fields = b"SFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0";
+    let length = u32::try_from(fields.len() + 4).unwrap();
+    [b"E".as_slice(), &length.to_be_bytes(), fields].concat()
+}
+
 async fn serve(mut stream: TcpStream, number: usize, answer: Answer) {
     let mut received = [0; 4096];
     let mut has_begun = false;

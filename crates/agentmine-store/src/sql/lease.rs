@@ -183,7 +183,8 @@ macro_rules! claim {
     };
 }
 
-const CLAIM: &str = claim!("{workable}");
+/// Of a task that waited for long the broker has several wake-ups. What is left of them does not end a delay.
+const CLAIM: &str = claim!("{workable} AND NOT {delayed}");
 const CLAIM_OF_PERSON: &str = claim!("{workable here}");
 
 impl<D: Dialect> SqlStore<D> {

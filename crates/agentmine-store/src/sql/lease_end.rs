@@ -27,7 +27,8 @@ pub(super) struct Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
-    /// A released task with a request is not queued again: no worker would act on the request.
+    /// A released task with a request is not queued again: no worker would act on the request. One that is paused is over
+    /// if it is to be stopped, likewise.
     pub(super) fn of(
         end: &'a LeaseEnd,
         request: LeaseRequest,
@@ -57,7 +58,11 @@ impl<'a> Ending<'a> {
                 }
             }
             LeaseEnd::Pause { reason } => Self {
-                state: TaskState::Paused,
+                // People may have stopped the task while its pause was reported.
+                state: match request {
+                    LeaseRequest::Stop => TaskState::Ended(EndState::Stopped),
+                    LeaseRequest::Continue | LeaseRequest::Pause => TaskState::Paused,
+                },
                 task_reason: request_reason.or(Some(reason)),
                 pull_request_url: None,
                 refunded_attempts: 1,

@@ -407,11 +407,13 @@ async fn write<D: Dialect>(
             (before.state.as_str(), before.reason.as_deref())
         }
     };
+    // The end of a task of the fleet stays when it was: retention and capacity count from it.
+    let is_over = matches!(before.state, TaskState::Ended(_)) && before.home() != TaskHome::People;
     let row: Option<TaskRow> = tx
         .row(
             "UPDATE tasks SET title = $2, description = $3, priority = $4, task_type = $5, assignee = $6,
                  assignee_type = $7, write_scope = $8, state = $9, reason = $10, edit_token = $11, agent = $12,
-                 version = version + 1, updated_at = {now},
+                 version = version + 1, updated_at = CASE $13 WHEN 0 THEN {now} ELSE updated_at END,
                  journal_removed = journal_removed AND $9 IN ('done', 'failed', 'stopped'),
                  effects_removed = effects_removed AND $9 IN ('done', 'failed', 'stopped')
              WHERE id = $1 RETURNING {columns}",
@@ -428,6 +430,7 @@ async fn write<D: Dialect>(
                 reason,
                 token,
                 agent.as_deref(),
+                i64::from(is_over),
             ],
         )
         .await?;

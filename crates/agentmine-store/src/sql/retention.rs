@@ -6,7 +6,8 @@
 //!
 //! The pull request of a task without a result is recorded as an effect alone, and may be open for longer than effects are
 //! kept: that record stays, since `capacity` counts it. Those of a pull request on which a round may begin stay too: by them
-//! the producer knows whose the head of the branch is.
+//! the producer knows whose the head of the branch is. The records of commands stay for good, since trackers show the comments
+//! for good: a producer that starts reads the newest ones of a repository, however old they are.
 
 use std::time::Duration;
 
@@ -212,7 +213,7 @@ async fn remove_effects<D: Dialect>(
         .await?;
         pruned.effects += tx
             .execute(
-                "DELETE FROM effects WHERE task = $1
+                "DELETE FROM effects WHERE task = $1 AND kind NOT IN ({command kinds})
                    AND ($2 = 'done' OR kind NOT IN ({opening kinds}))",
                 args![task, name(outcome)],
             )
@@ -241,7 +242,7 @@ fn due_of(what: RetentionKind) -> &'static str {
         RetentionKind::Effects => {
             "SELECT count(DISTINCT tasks.id) AS tasks, count(e.key) AS rows,
                  CAST(COALESCE(sum(octet_length(e.result)), 0) AS bigint) AS bytes
-             FROM tasks LEFT JOIN effects e ON e.task = tasks.id
+             FROM tasks LEFT JOIN effects e ON e.task = tasks.id AND e.kind NOT IN ({command kinds})
                AND ($1 = 'done' OR e.kind NOT IN ({opening kinds}))
              WHERE tasks.state = $1 AND tasks.state IN ('done', 'failed', 'stopped')
                AND NOT tasks.effects_removed AND tasks.updated_at <= {now} - $2{ms} AND tasks.end_reported

@@ -8,9 +8,10 @@ use async_trait::async_trait;
 
 use super::arg::args;
 use super::db::{Db, Dialect};
-use super::enqueue::wake;
+use super::enqueue::wake_now;
 use super::failure::Failure;
 use super::intents::close_intents;
+use super::people::wake_waiting;
 use super::reports::note_reported;
 use super::row::IdRow;
 use super::store::SqlStore;
@@ -53,7 +54,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 let task = TaskId::try_from(row)?;
                 match settle(&mut tx, task, policy.max_attempts).await?.as_str() {
                     "queued" => {
-                        wake(&mut tx, task, Duration::ZERO).await?;
+                        wake_now(&mut tx, task).await?;
                         report.requeued.push(task);
                     }
                     "failed" => report.failed.push(task),
@@ -197,7 +198,7 @@ pub(super) async fn settle<D: Dialect>(
 ) -> Result<String, Failure> {
     expire_sessions(tx, task).await?;
     // A task that lost its worker keeps `lease_since`, from which the next claim sees how long nobody worked on it.
-    let state = tx
+    let state: Option<String> = tx
         .scalar(
             "UPDATE tasks SET
                  state = CASE WHEN request = 'stop' THEN 'stopped' WHEN request = 'pause' THEN 'paused'
@@ -215,5 +216,9 @@ pub(super) async fn settle<D: Dialect>(
             args![task, max_attempts],
         )
         .await?;
-    state.ok_or_else(|| Failure::Fault(format!("task {task} vanished under its lock")))
+    let state =
+        state.ok_or_else(|| Failure::Fault(format!("task {task} vanished under its lock")))?;
+    // It holds its files no longer.
+    wake_waiting(tx, task).await?;
+    Ok(state)
 }

@@ -1,18 +1,17 @@
 //! What people ask of tasks, and what they see of them.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use agentmine_domain::{
     CommandRecord, EffectKey, Obeyed, Order, PublicStatus, Session, SessionId, Task, TaskId,
-    TaskNumber,
+    TaskNumber, credentials_reason,
 };
 use async_trait::async_trait;
 
 use super::arg::{Arg, args};
 use super::db::{Db, Dialect};
 use super::effects::end_pause;
-use super::enqueue::{wake, wake_now};
+use super::enqueue::wake_now;
 use super::failure::Failure;
 use super::row::{SessionRow, TaskRow};
 use super::store::SqlStore;
@@ -26,12 +25,14 @@ const STOP: &str = "UPDATE tasks SET
          state = CASE state WHEN 'leased' THEN 'leased' ELSE 'stopped' END,
          updated_at = {now}
      WHERE id = $1 AND {state} IN ('queued', 'leased', 'paused')";
-/// Task, reason. An earlier stop request stays: it is the stronger one.
+/// Task, reason, beginning of the reason of a pause that a producer ends when the credentials are accepted. An earlier stop
+/// request stays: it is the stronger one.
 const PAUSE: &str = "UPDATE tasks SET
          request = CASE state WHEN 'leased' THEN COALESCE(request, 'pause') END,
          request_reason = CASE WHEN state <> 'leased' THEN NULL
                                WHEN request = 'stop' THEN request_reason ELSE $2 END,
-         reason = CASE state WHEN 'queued' THEN $2 ELSE reason END,
+         reason = CASE WHEN state = 'queued' OR (state = 'paused' AND substr(reason, 1, length($3)) = $3)
+                       THEN $2 ELSE reason END,
          state = CASE state WHEN 'leased' THEN 'leased' ELSE 'paused' END,
          updated_at = {now}
      WHERE id = $1 AND {state} IN ('queued', 'leased', 'paused')";
@@ -46,8 +47,9 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
     }
 
     async fn request_pause(&self, task: TaskId, reason: &str) -> Result<bool, StoreError> {
+        let waits = credentials_reason("");
         let rows = self
-            .execute("request_pause", PAUSE, args![task, reason])
+            .execute("request_pause", PAUSE, args![task, reason, &waits])
             .await?;
         Ok(rows > 0)
     }
@@ -65,7 +67,10 @@ impl<D: Dialect> TaskStore for SqlStore<D> {
             }
             let changed = match order {
                 Order::Stop(reason) => tx.execute(STOP, args![task, reason]).await? > 0,
-                Order::Pause(reason) => tx.execute(PAUSE, args![task, reason]).await? > 0,
+                Order::Pause(reason) => {
+                    let waits = credentials_reason("");
+                    tx.execute(PAUSE, args![task, reason, &waits]).await? > 0
+                }
                 Order::Resume => resume(&mut tx, task).await?,
                 Order::SkipDelay => skip_delay(&mut tx, task).await?,
                 Order::Remember => false,
@@ -266,7 +271,8 @@ async fn resume<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<bool, Failur
         .await?;
     if rows > 0 {
         end_pause(tx, task).await?;
-        wake(tx, task, Duration::ZERO).await?;
+        // It may have been paused during a delay.
+        wake_now(tx, task).await?;
     }
     Ok(rows > 0)
 }

@@ -380,6 +380,32 @@ fn replace_without_a_place_hints_at_the_near_one() {
 }
 
 #[test]
+fn replace_without_a_place_hints_at_escapes_and_line_numbers() {
+    let mut f = fixture();
+    f.put("a", "print(\"x\")\n\treturn '\\d'\n");
+    f.put("crlf", "one\r\ntwo\r\n");
+    let mut hint = |path: &str, old: &str| f.replace(path, old, "y").unwrap_err().to_string();
+    for (path, old, expected) in [
+        ("a", r#"print(\"x\")"#, "escaped once"),
+        ("a", r"\n\treturn '\\d'", "escaped once"),
+        ("crlf", r"one\ntwo", "escaped once"),
+        ("a", "     1\tprint(\"x\")", "line numbers that view shows"),
+        (
+            "a",
+            "     1\tprint(\"x\")\n     2\t\treturn",
+            "line numbers that view shows",
+        ),
+        ("crlf", "1\tone\n2\ttwo", "line numbers that view shows"),
+        ("a", r"no\nwhere", "view the file"),
+        ("a", "1\tnowhere", "view the file"),
+        ("a", "", "old_str is empty"),
+    ] {
+        let error = hint(path, old);
+        assert!(error.contains(expected), "{old:?}: {error}");
+    }
+}
+
+#[test]
 fn replace_with_nothing_deletes() {
     let mut f = fixture();
     f.put("a", "one\ntwo\n");

@@ -238,8 +238,18 @@ fn without_ending(line: &[u8]) -> &[u8] {
     }
 }
 
-/// A hint where the text could be: what differs is most often the whitespace.
+/// A hint where the text could be: what differs is most often the whitespace, the escapes, or line numbers that were copied.
 fn nearest(content: &[u8], old: &str) -> String {
+    let folded = fold(content);
+    let occurs = |text: &String| memmem::find(&folded, text.as_bytes()).is_some();
+    if unescaped(old).as_ref().is_some_and(occurs) {
+        return "it does occur after its escapes are decoded: write line breaks, tabs, quotes and backslashes of old_str and new_str \
+                as they are in the file, escaped once for JSON and not twice"
+            .to_owned();
+    }
+    if without_numbers(old).as_ref().is_some_and(occurs) {
+        return "it occurs without the line numbers that view shows: omit them".to_owned();
+    }
     let first = old.lines().map(str::trim).find(|line| !line.is_empty());
     let near: Vec<usize> = first.map_or_else(Vec::new, |first| {
         lines(content)
@@ -257,6 +267,39 @@ fn nearest(content: &[u8], old: &str) -> String {
         "except for whitespace, its first line occurs at line {near}: view that line and copy it \
          exactly"
     )
+}
+
+/// The text that escapes of JSON in it mean; `None` if it has none.
+fn unescaped(text: &str) -> Option<String> {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some('n') => plain.push('\n'),
+                Some('t') => plain.push('\t'),
+                Some(c @ ('"' | '\'' | '\\')) => plain.push(c),
+                other => {
+                    plain.push('\\');
+                    plain.extend(other);
+                }
+            },
+            c => plain.push(c),
+        }
+    }
+    (plain != text).then_some(plain)
+}
+
+/// The text without the numbers with which its lines begin; `None` if one has none.
+fn without_numbers(text: &str) -> Option<String> {
+    let lines: Option<Vec<&str>> = text
+        .lines()
+        .map(|line| {
+            let (number, rest) = line.split_once('\t')?;
+            number.trim_start().parse::<u64>().is_ok().then_some(rest)
+        })
+        .collect();
+    Some(lines?.join("\n"))
 }
 
 fn join(lines: &[usize]) -> String {

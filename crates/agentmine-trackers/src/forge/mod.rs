@@ -15,6 +15,7 @@ mod clone_url;
 mod lists;
 mod marked;
 mod metrics;
+mod name_rule;
 mod noreply;
 mod our_issue;
 mod own_account;
@@ -38,6 +39,7 @@ pub(crate) use client::{Client, Extent, Sent};
 pub(crate) use clone_url::clone_url;
 pub(crate) use lists::{KeptList, Lists, Since};
 pub(crate) use marked::{Budget, CommentThread, Written, upsert};
+pub(crate) use name_rule::has_match;
 pub(crate) use noreply::noreply;
 pub(crate) use our_issue::{IssueList, OpenedIssue, found_or_opened};
 pub(crate) use own_account::OwnAccount;
@@ -51,7 +53,7 @@ pub(crate) use scan::{
 };
 pub(crate) use section::Section;
 pub(crate) use tracker::forge_tracker;
-pub(crate) use transport::{BodyFault, Call, Dialect, http_client};
+pub(crate) use transport::{BodyFault, Call, Dialect, SIGN_ON, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ use super::smaller_page::smaller_page;
 use crate::error::TrackerError;
 
 const MAX_REDIRECTS: usize = 5;
+/// What the owner of a token of GitHub can do for organizations with single sign-on.
+pub(crate) const SIGN_ON: &str = "authorize the token for the organization's single sign-on: \"Configure SSO\" beside it in \
+    the settings of its account; its permissions need no change";
 
 /// What differs between forges below their endpoints.
 #[derive(Debug)]
@@ -389,7 +392,10 @@ impl Transport {
             StatusCode::FORBIDDEN => TrackerError::Forbidden {
                 tracker: self.dialect.tracker,
                 detail: detail(),
-                hint: self.dialect.credentials_hint.clone(),
+                hint: match wants_sign_on(&reply.headers) {
+                    true => SIGN_ON.to_owned(),
+                    false => self.dialect.credentials_hint.clone(),
+                },
             }
             .into(),
             status if status.is_server_error() => failed_by_itself(detail(), &reply, now),
@@ -466,6 +472,13 @@ fn accepted_permissions(headers: &HeaderMap) -> String {
         }
         Some(_) | None => String::new(),
     }
+}
+
+/// Whether a token is refused only because its owner has not authorized it for the single sign-on of an organization of GitHub:
+/// `required; url=…`. The address is that of one person and lasts for an hour, so it is not shown.
+fn wants_sign_on(headers: &HeaderMap) -> bool {
+    let said = headers.get("x-github-sso");
+    said.is_some_and(|said| said.as_bytes().starts_with(b"required"))
 }
 
 /// An error with its causes on one line.

@@ -23,7 +23,7 @@ use url::Url;
 
 use super::app_client::AppClient;
 use super::fault::invalid;
-use super::permissions::{GIT, Permissions, WRITE, to_read};
+use super::permissions::{Permissions, WRITE, for_git, to_read};
 use crate::error::TrackerError;
 use crate::forge::{Authorize, Holder, Purpose, Renewal, RequestLimits, Section};
 
@@ -173,10 +173,16 @@ impl App {
             let of = self.installation_of(&mut state, owner, Some(name));
             let installation = of.await?;
             drop(state);
+            // If they cannot be read, git gets the narrow ones.
+            let granted = self.granted(&installation.to_string()).await;
+            let granted = granted.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the App's permissions cannot be read; git may change no workflow until its token is replaced");
+                HashMap::new()
+            });
             let scope = Scope {
                 installation,
                 repository: Some(name.to_owned()),
-                permissions: GIT,
+                permissions: for_git(&granted),
             };
             match self.mint(&scope).await {
                 Err(TrackerError::NotFound { .. }) if !tries.is_empty() => {
@@ -185,6 +191,13 @@ impl App {
                 minted => return Ok((installation, minted?)),
             }
         }
+    }
+
+    /// The permissions that an installation was granted.
+    async fn granted(&self, id: &str) -> Result<HashMap<String, String>, TrackerError> {
+        let path = ["app", "installations", id];
+        let asked = self.client.ask::<Installation>(Method::GET, &path, None);
+        Ok(asked.await?.permissions)
     }
 
     /// Revokes the tokens in use. At the end of the process.
@@ -238,13 +251,8 @@ impl App {
 
     /// Which of the permissions the installation was not granted.
     async fn why_not(&self, scope: &Scope, id: &str, refusal: String) -> TrackerError {
-        let path = ["app", "installations", id];
-        let granted = match self
-            .client
-            .ask::<Installation>(Method::GET, &path, None)
-            .await
-        {
-            Ok(installation) => installation.permissions,
+        let granted = match self.granted(id).await {
+            Ok(granted) => granted,
             Err(error) => return error,
         };
         let is_granted = |(name, level): &&(&str, &str)| {

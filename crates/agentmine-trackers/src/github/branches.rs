@@ -67,9 +67,11 @@ impl Api {
         );
         let sent = self.client.send(&call);
         let reply = around("tracker.branch_remove", sent).await?;
+        // Somebody else was first. A rule that restricts deletions is another 422.
+        let is_gone = || reply.message().contains("Reference does not exist");
         match reply.status {
-            // "Reference does not exist": somebody else was first.
-            StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY => Ok(BranchRemoval::Gone),
+            StatusCode::NOT_FOUND => Ok(BranchRemoval::Gone),
+            StatusCode::UNPROCESSABLE_ENTITY if is_gone() => Ok(BranchRemoval::Gone),
             _ => reply.ok(&what).map(|_| BranchRemoval::Removed),
         }
     }

@@ -24,6 +24,13 @@ impl Api {
             let what = repo.full_name;
             return Err(TrackerError::archived(tracker, what));
         }
+        if repo.lacks_pull_requests() {
+            return Err(refused(format!(
+                "pull requests are turned off in {}, so that no result can be reported. hint: turn them on in the \
+                 repository's settings, then request the work again",
+                repo.full_name
+            )));
+        }
         Ok(Repository {
             source: GitSource::Http {
                 url: clone_url(TrackerKind::GitHub, &repo.clone_url, self.client.base())?,

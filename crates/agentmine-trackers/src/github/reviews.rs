@@ -125,6 +125,7 @@ impl Api {
             })
         });
         let lines = lines.into_iter().map(|comment| {
+            let place = comment.place();
             let author = comment.user.map_or_else(Person::ghost, person_of);
             Comment {
                 id: comment.id.to_string(),
@@ -132,7 +133,7 @@ impl Api {
                 author,
                 kind: CommentKind::OnLine {
                     path: comment.path,
-                    line: comment.line,
+                    place,
                 },
                 body: comment.body.unwrap_or_default(),
                 created_at: comment.created_at,

@@ -280,6 +280,7 @@ impl CommentThread for Replies<'_> {
                 .is_some_and(|root| root.to_string() == self.root)
         };
         let replies = comments.into_iter().filter(is_in).map(|reply| {
+            let place = reply.place();
             let author = reply.user.map_or_else(Person::ghost, wire::person_of);
             Comment {
                 id: reply.id.to_string(),
@@ -287,7 +288,7 @@ impl CommentThread for Replies<'_> {
                 author,
                 kind: CommentKind::OnLine {
                     path: reply.path,
-                    line: reply.line,
+                    place,
                 },
                 body: reply.body.unwrap_or_default(),
                 created_at: reply.created_at,

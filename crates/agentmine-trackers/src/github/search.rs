@@ -6,12 +6,23 @@ use serde_json::Value;
 
 use super::api::Api;
 use super::candidates::{Asking, Scan};
+use super::fault::hidden_by_sign_on;
 use super::wire::{Issue, SearchPage};
 use crate::error::TrackerError;
 use crate::forge::{Dated, Found, concerns_one};
 
 /// What its fault is reported by.
 const SEARCH: &str = "the search";
+/// By what it is reported that the search omits some organizations.
+const OMITTED: &str = "organizations in the search";
+
+/// What was read so far.
+#[derive(Default)]
+struct Read {
+    dated: Vec<Dated>,
+    /// That some organizations are omitted.
+    omitted: Option<TrackerError>,
+}
 
 impl Scan {
     /// Adds open items with the label that are searched for.
@@ -25,11 +36,20 @@ impl Scan {
         label: &str,
         found: &mut Found<'_>,
     ) -> Result<(), TrackerError> {
-        let mut read = Vec::new();
+        let mut read = Read::default();
         let search = self.search(api, query, label, &mut read);
         let url = api.client.url(["search", "issues"]);
         let (holder, ended) = api.unless_limited(url, found, search).await;
-        found.keep(read);
+        found.keep(read.dated);
+        // One that names its places lacks none of another organization.
+        let names_places = ["org:", "user:", "repo:"]
+            .iter()
+            .any(|it| query.contains(it));
+        match read.omitted {
+            Some(error) if !names_places => found.leave_out(OMITTED, error),
+            Some(_) | None if ended.is_ok() => found.readable(OMITTED),
+            Some(_) | None => {}
+        }
         match ended {
             Err(error @ TrackerError::RateLimited { .. }) => {
                 found.leave_out(SEARCH, error);
@@ -44,16 +64,18 @@ impl Scan {
         api: &Api,
         query: &str,
         label: &str,
-        read: &mut Vec<Dated>,
+        read: &mut Read,
     ) -> Result<(), TrackerError> {
         // Newer versions of the API refuse a search without one of the two.
         for kind in ["is:issue", "is:pull-request"] {
             let mut items = Vec::new();
             let ended = search_kind(api, kind, query, label, &mut items).await;
             for issue in api.client.fitting::<Issue>(items, "search") {
-                read.extend(self.searched(api, issue, label).await?);
+                read.dated.extend(self.searched(api, issue, label).await?);
             }
-            ended?;
+            if let Some(error) = ended? {
+                read.omitted.get_or_insert(error);
+            }
         }
         Ok(())
     }
@@ -92,14 +114,14 @@ impl Scan {
     }
 }
 
-/// Adds what is found of one kind, page by page.
+/// Adds what is found of one kind, page by page. Returns what is omitted.
 async fn search_kind(
     api: &Api,
     kind: &str,
     query: &str,
     label: &str,
     items: &mut Vec<Value>,
-) -> Result<(), TrackerError> {
+) -> Result<Option<TrackerError>, TrackerError> {
     let quoted = label.replace('\\', "\\\\").replace('"', "\\\"");
     let mut url = api.client.url(["search", "issues"]);
     url.query_pairs_mut()
@@ -107,7 +129,9 @@ async fn search_kind(
         .append_pair("sort", "created")
         .append_pair("order", "asc")
         .append_pair("per_page", "100");
+    let mut omitted = None;
     let take = |reply: &crate::forge::Reply| {
+        omitted = omitted.take().or_else(|| hidden_by_sign_on(reply));
         let page: SearchPage = reply.json()?;
         if page.incomplete_results {
             tracing::warn!("GitHub's search result is incomplete; the next scan searches again");
@@ -115,5 +139,6 @@ async fn search_kind(
         items.extend(page.items);
         Ok(())
     };
-    api.client.take_pages(url, "search", take).await
+    api.client.take_pages(url, "search", take).await?;
+    Ok(omitted)
 }

@@ -17,7 +17,7 @@ use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 use super::GitHubTracker;
 use super::api::{host_of, split_path};
 use crate::forge::{RequestLimits, clone_url};
-use crate::{Marker, NewIssue, NewPullRequest, OurIssue, Tracker, TrackerError};
+use crate::{BranchRemoval, Marker, NewIssue, NewPullRequest, OurIssue, Tracker, TrackerError};
 
 const TOKEN: &str = "ghp_secretsecretsecret";
 const LABEL: &str = "coding agent";
@@ -537,6 +537,102 @@ async fn what_concerns_one_repository_or_item_skips_nothing_else() {
     let error = only.candidates(LABEL).await.unwrap_err();
     assert!(matches!(error, TrackerError::Forbidden { .. }), "{error}");
     assert!(error.to_string().contains("SAML"), "{error}");
+}
+
+#[tokio::test]
+async fn a_branch_that_a_rule_keeps_is_not_taken_for_one_that_is_gone() {
+    for (said, is_gone) in [
+        ("Reference does not exist", true),
+        (
+            "Repository rule violations found\n\nCannot delete this branch\n\n",
+            false,
+        ),
+    ] {
+        let server = with_repo().await;
+        let at = json!({ "object": { "sha": "c1" } });
+        on(&server, "GET", "/repos/octo/demo/git/ref/heads/x", ok(at)).await;
+        let refusal = ResponseTemplate::new(422).set_body_json(json!({ "message": said }));
+        on(
+            &server,
+            "DELETE",
+            "/repos/octo/demo/git/refs/heads/x",
+            refusal,
+        )
+        .await;
+        let (tracker, item, permit) = (tracker(&server), item(&server), permit());
+        match tracker.remove_branch(&item, "x", "c1", &permit).await {
+            Ok(BranchRemoval::Gone) => assert!(is_gone, "{said}"),
+            Err(TrackerError::Refused { detail, .. }) => {
+                assert!(!is_gone && detail.contains("Cannot delete"), "{detail}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_repository_without_pull_requests_is_refused_before_the_work() {
+    for (has, is_refused) in [
+        (json!(false), true),
+        (json!(true), false),
+        (Value::Null, false),
+    ] {
+        let server = MockServer::start().await;
+        let mut shown = repo(42);
+        shown["has_pull_requests"] = has;
+        on(&server, "GET", "/repos/octo/demo", ok(shown)).await;
+        let found = tracker(&server).repository(&item(&server)).await;
+        let said = found.err().map(|error| error.to_string());
+        let names = |said: &String| said.contains("pull requests are turned off in octo/demo");
+        assert_eq!(said.as_ref().is_some_and(names), is_refused, "{said:?}");
+        assert_eq!(said.is_some(), is_refused, "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_lacks_single_sign_on_gets_its_own_hint() {
+    let server = with_repo().await;
+    let forbidden = json!({ "message": "Resource protected by organization SAML enforcement." });
+    let refusal = ResponseTemplate::new(403)
+        .insert_header(
+            "x-github-sso",
+            "required; url=https://github.com/orgs/octo/sso?authorization_request=A1",
+        )
+        .set_body_json(forbidden);
+    on(&server, "GET", "/repos/octo/demo/issues", refusal).await;
+    let error = tracker(&server)
+        .candidates(LABEL)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("authorize the token for"), "{error}");
+    assert!(!error.contains("authorization_request"), "{error}");
+    assert!(!error.contains("read and write"), "{error}");
+}
+
+/// The search answers 200 without what belongs to them.
+#[tokio::test]
+async fn organizations_that_the_search_omits_are_reported() {
+    let server = with_repo().await;
+    let partial = ok(json!({ "items": [] })).insert_header(
+        "x-github-sso",
+        "partial-results; organizations=21955855,20582480",
+    );
+    let first = Mock::given(path("/search/issues")).respond_with(partial);
+    let first = first.up_to_n_times(2).with_priority(1);
+    first.mount(&server).await;
+    on(&server, "GET", "/search/issues", ok(json!({ "items": [] }))).await;
+    let tracker = tracker_with(&server.uri(), &[], Some("label:x"));
+    assert!(tracker.candidates(LABEL).await.unwrap().is_empty());
+    let skipped = tracker.skipped();
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert!(
+        skipped[0].reason.contains("21955855,20582480"),
+        "{skipped:?}"
+    );
+    // The owner of the token has authorized it.
+    assert!(tracker.candidates(LABEL).await.unwrap().is_empty());
+    assert_eq!(tracker.skipped(), []);
 }
 
 /// The limit ends the search for pull requests; the issues were found before.

@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use crate::item::LinePlace;
 use crate::people::Person;
 
 #[derive(Debug, Clone, Deserialize)]
@@ -39,9 +40,16 @@ pub(super) struct Repo {
     pub(super) archived: bool,
     /// `true` also of an internal repository. Absent counts as `true`.
     private: Option<bool>,
+    /// Absent on servers where they cannot be turned off.
+    has_pull_requests: Option<bool>,
 }
 
 impl Repo {
+    /// Whether pull requests are turned off.
+    pub(super) fn lacks_pull_requests(&self) -> bool {
+        self.has_pull_requests == Some(false)
+    }
+
     /// Whether everybody may read it.
     pub(super) fn is_public(&self) -> bool {
         self.private == Some(false)
@@ -164,11 +172,38 @@ pub(super) struct LineComment {
     pub(super) user: Option<User>,
     pub(super) body: Option<String>,
     pub(super) path: String,
-    /// Absent once the diff no longer has the line.
+    /// The last line. Absent once the diff no longer has it, and for a comment on a file.
     pub(super) line: Option<u64>,
+    /// The first line of several.
+    pub(super) start_line: Option<u64>,
+    /// `LEFT` for a removed line, else `RIGHT`; the other is that of the first line.
+    pub(super) side: Option<String>,
+    pub(super) start_side: Option<String>,
+    /// `line` or `file`.
+    pub(super) subject_type: Option<String>,
+    /// The part of the diff that it was written on; its last line is the one of the comment.
+    pub(super) diff_hunk: Option<String>,
     /// The comment that began the thread, of a reply.
     pub(super) in_reply_to_id: Option<u64>,
     pub(super) created_at: DateTime<Utc>,
+}
+
+impl LineComment {
+    /// Where in the file it is.
+    pub(super) fn place(&self) -> LinePlace {
+        let hunk = || self.diff_hunk.clone().unwrap_or_default();
+        let is_left = |side: &Option<String>| side.as_deref() == Some("LEFT");
+        match self.line {
+            None if self.subject_type.as_deref() == Some("file") => LinePlace::File,
+            None => LinePlace::Outdated { hunk: hunk() },
+            Some(line) if is_left(&self.side) => LinePlace::Removed { line, hunk: hunk() },
+            Some(last) => {
+                let first = self.start_line.filter(|_| !is_left(&self.start_side));
+                let first = first.map_or(last, |first| first.min(last));
+                LinePlace::Lines { first, last }
+            }
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -231,4 +266,48 @@ pub(super) struct Content {
     pub(super) content: String,
     #[serde(default)]
     pub(super) encoding: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The place of a comment with these members besides the usual ones.
+    fn place(members: Value) -> LinePlace {
+        let mut comment = json!({
+            "id": 1, "user": null, "body": "x", "path": "a.rs", "line": 5, "start_line": null, "side": "RIGHT",
+            "start_side": null, "subject_type": "line", "diff_hunk": "@@ -1 +1 @@", "created_at": "2026-01-01T00:00:00Z",
+        });
+        for (name, value) in members.as_object().unwrap() {
+            comment[name] = value.clone();
+        }
+        serde_json::from_value::<LineComment>(comment)
+            .unwrap()
+            .place()
+    }
+
+    #[test]
+    fn a_comment_on_a_line_has_the_place_that_the_diff_shows() {
+        let lines = |first, last| LinePlace::Lines { first, last };
+        let hunk = || "@@ -1 +1 @@".to_owned();
+        let removed = LinePlace::Removed {
+            line: 5,
+            hunk: hunk(),
+        };
+        for (members, expected) in [
+            (json!({}), lines(5, 5)),
+            (json!({"start_line": 3, "start_side": "RIGHT"}), lines(3, 5)),
+            (json!({"start_line": 9, "start_side": "LEFT"}), lines(5, 5)),
+            (json!({"side": "LEFT"}), removed),
+            (json!({"line": null}), LinePlace::Outdated { hunk: hunk() }),
+            (
+                json!({"line": null, "subject_type": "file"}),
+                LinePlace::File,
+            ),
+        ] {
+            assert_eq!(place(members.clone()), expected, "{members}");
+        }
+    }
 }

@@ -23,6 +23,14 @@ impl Api {
         if let Some(error) = project.read_only() {
             return Err(error);
         }
+        // GitLab would say so only once the work is done, with a 403 that looks like missing permissions.
+        if project.lacks_merge_requests() {
+            return Err(refused(format!(
+                "merge requests are turned off in {}, so that no result can be reported. hint: turn them on in the project's \
+                 general settings, then request the work again",
+                project.path_with_namespace
+            )));
+        }
         let url = &project.http_url_to_repo;
         let default_branch = project.default_branch.ok_or_else(|| {
             refused(format!(

@@ -15,7 +15,7 @@ use super::api::{Api, MAX_TEXT};
 use super::wire::{Note, Position, User, person_of};
 use crate::error::TrackerError;
 use crate::forge::{Attempts, Budget, Call, CommentThread, Written, upsert};
-use crate::item::{Comment, CommentKind};
+use crate::item::{Comment, CommentKind, LinePlace};
 use crate::marker::{self, Marker};
 use crate::people::Person;
 
@@ -136,12 +136,28 @@ fn verdict(note: &Note) -> Option<&'static str> {
 }
 
 fn kind(position: Position) -> CommentKind {
+    let place = place(&position);
     match position.new_path.or(position.old_path) {
-        Some(path) => CommentKind::OnLine {
-            path,
-            line: position.new_line,
-        },
+        Some(path) => CommentKind::OnLine { path, place },
         None => CommentKind::Plain,
+    }
+}
+
+/// GitLab gives no part of the diff.
+fn place(position: &Position) -> LinePlace {
+    let hunk = String::new();
+    match (position.new_line, position.old_line) {
+        (Some(last), _) => {
+            let start = position
+                .line_range
+                .as_ref()
+                .and_then(|it| it.start.as_ref());
+            let first = start.and_then(|start| start.new_line);
+            let first = first.map_or(last, |first| first.min(last));
+            LinePlace::Lines { first, last }
+        }
+        (None, Some(line)) => LinePlace::Removed { line, hunk },
+        (None, None) => LinePlace::File,
     }
 }
 
@@ -174,5 +190,31 @@ impl CommentThread for Thread<'_> {
 
     async fn delete(&self, id: &str, budget: &Budget<'_>) -> Result<(), TrackerError> {
         self.api.delete_note(self.item, id, budget).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_on_a_line_has_the_place_that_the_diff_shows() {
+        let lines = |first, last| LinePlace::Lines { first, last };
+        let removed = LinePlace::Removed {
+            line: 4,
+            hunk: String::new(),
+        };
+        let range = json!({"start": {"old_line": null, "new_line": 3}, "end": {"new_line": 5}});
+        for (position, expected) in [
+            (json!({"new_line": 5, "old_line": null}), lines(5, 5)),
+            (json!({"new_line": 5, "old_line": 4}), lines(5, 5)),
+            (json!({"new_line": 5, "line_range": range}), lines(3, 5)),
+            (json!({"new_line": null, "old_line": 4}), removed),
+            (json!({"position_type": "file"}), LinePlace::File),
+        ] {
+            let shown = position.to_string();
+            let position: Position = serde_json::from_value(position).unwrap();
+            assert_eq!(place(&position), expected, "{shown}");
+        }
     }
 }

@@ -1,15 +1,16 @@
-//! Whether a protected branch of GitLab keeps us from pushing: the branch itself says so where it exists, else the names
-//! and patterns that the project protects.
+//! Whether GitLab keeps us from pushing to a branch: a protected one says so itself where it exists, else the names and
+//! patterns that the project protects; and the project's push rules do, which paid plans have and only Maintainers see.
 //!
 //! Only what is certain counts: what the token may not see refuses nothing.
 
 use agentmine_domain::ItemRef;
+use futures::future::join;
 use serde::Deserialize;
 
 use super::access::Allowed;
 use super::api::Api;
 use crate::error::TrackerError;
-use crate::forge::shown;
+use crate::forge::{has_match, shown};
 
 #[derive(Debug, Deserialize)]
 struct Branch {
@@ -37,6 +38,32 @@ struct PushAccess {
     group_id: Option<u64>,
 }
 
+/// What a project demands of every push.
+#[derive(Debug, Default, Deserialize)]
+struct PushRule {
+    branch_name_regex: Option<String>,
+    reject_unsigned_commits: Option<bool>,
+}
+
+impl PushRule {
+    /// Why it refuses every commit that is not signed.
+    fn of_commits(&self) -> Option<String> {
+        let wants = self.reject_unsigned_commits == Some(true);
+        wants.then(|| "the project's push rules want signed commits".to_owned())
+    }
+
+    /// Why it refuses a new branch of this name.
+    fn of_name(&self, branch: &str) -> Option<String> {
+        let pattern = self.branch_name_regex.as_deref().unwrap_or_default();
+        let is_refused = !pattern.is_empty() && has_match(pattern, branch) == Some(false);
+        is_refused.then(|| {
+            format!(
+                "its name does not match `{pattern:.200}` of the project's push rules (`agent.branch_pattern` names AgentMine's branches)"
+            )
+        })
+    }
+}
+
 impl Api {
     /// Why a push to the branch would be refused.
     pub(super) async fn push_objection(
@@ -46,10 +73,17 @@ impl Api {
     ) -> Result<Option<String>, TrackerError> {
         let url = self.project_url(&item.repo_id, &["repository", "branches", branch]);
         let what = format!("branch {branch} of {}", item.repo_path);
-        let reply = self.client.get(url).await;
+        let (rule, reply) = join(self.push_rule(item), self.client.get(url)).await;
+        let rule = rule?;
+        if let Some(objection) = rule.of_commits() {
+            return Ok(Some(objection));
+        }
         if let Some(branch) = shown(reply.and_then(|it| it.ok(&what)?.json::<Branch>()))? {
             let why = "it is a protected branch, and AgentMine's account may not push to it";
             return Ok((!branch.can_push).then(|| why.to_owned()));
+        }
+        if let Some(objection) = rule.of_name(branch) {
+            return Ok(Some(objection));
         }
         let mut url = self.project_url(&item.repo_id, &["protected_branches"]);
         url.query_pairs_mut().append_pair("per_page", "100");
@@ -83,6 +117,15 @@ impl Api {
         }))
     }
 
+    /// The project's push rules, as far as the token sees any.
+    async fn push_rule(&self, item: &ItemRef) -> Result<PushRule, TrackerError> {
+        let url = self.project_url(&item.repo_id, &["push_rule"]);
+        let what = format!("the push rules of {}", item.repo_path);
+        let reply = self.client.get(url).await;
+        let rule = shown(reply.and_then(|it| it.ok(&what)?.json::<Option<PushRule>>()))?;
+        Ok(rule.flatten().unwrap_or_default())
+    }
+
     /// Our access level in the project; `None`: the server does not say.
     async fn own_level(&self, item: &ItemRef) -> Result<Option<u32>, TrackerError> {
         let reply = self
@@ -111,6 +154,25 @@ fn matches(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn push_rules_object_to_names_and_to_commits_without_a_signature() {
+        let rule = |pattern: &str, unsigned: bool| PushRule {
+            branch_name_regex: Some(pattern.to_owned()),
+            reject_unsigned_commits: Some(unsigned),
+        };
+        let branch = "agentmine/issue-7";
+        let refused = rule("^(feature|hotfix)/.*", false).of_name(branch).unwrap();
+        assert!(refused.contains("^(feature|hotfix)/.*"), "{refused}");
+        // An expression that cannot be read refuses nothing.
+        for pattern in ["", "issue-[0-9]+$", "^agentmine/", "^(?!main)"] {
+            assert_eq!(rule(pattern, false).of_name(branch), None, "{pattern}");
+        }
+        assert!(rule("", true).of_commits().is_some());
+        assert_eq!(rule("", false).of_commits(), None);
+        assert_eq!(PushRule::default().of_name(branch), None);
+        assert_eq!(PushRule::default().of_commits(), None);
+    }
 
     #[test]
     fn a_star_is_any_text() {

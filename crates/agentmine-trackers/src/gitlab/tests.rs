@@ -303,6 +303,28 @@ async fn a_project_that_is_to_be_deleted_is_read_only() {
 }
 
 #[tokio::test]
+async fn a_project_without_merge_requests_is_refused_before_the_work() {
+    for (level, is_refused) in [("disabled", true), ("private", false), ("enabled", false)] {
+        let server = MockServer::start().await;
+        let project = json!({
+            "id": 42, "path_with_namespace": "group/sub/demo", "default_branch": "main",
+            "http_url_to_repo": "http://forge.test/g/d.git", "merge_requests_access_level": level,
+        });
+        on(&server, "GET", "/projects/42", ok(project)).await;
+        let found = tracker(&server).repository(&item(&server)).await;
+        let said = found.err().map(|error| error.to_string());
+        let names =
+            |said: &String| said.contains("merge requests are turned off in group/sub/demo");
+        assert_eq!(
+            said.as_ref().is_some_and(names),
+            is_refused,
+            "{level}: {said:?}"
+        );
+        assert_eq!(said.is_some(), is_refused, "{level}: {said:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_archived_project_is_skipped_while_it_is_archived() {
     let server = with_me().await;
     let project = |archived: bool| {

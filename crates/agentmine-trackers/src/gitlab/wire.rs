@@ -45,6 +45,7 @@ pub(super) struct Project {
     visibility: Option<String>,
     /// `private`: its issues are for its members alone, whatever its visibility is.
     issues_access_level: Option<String>,
+    merge_requests_access_level: Option<String>,
 }
 
 impl Project {
@@ -63,6 +64,11 @@ impl Project {
                     remedy: "restore it",
                 })
         }
+    }
+
+    /// Whether merge requests are turned off, as in a project that is used for its issues alone.
+    pub(super) fn lacks_merge_requests(&self) -> bool {
+        self.merge_requests_access_level.as_deref() == Some("disabled")
     }
 
     /// Whether everybody may read its issues.
@@ -210,6 +216,20 @@ pub(super) struct Position {
     pub(super) new_path: Option<String>,
     pub(super) old_path: Option<String>,
     /// Absent for a removed line.
+    pub(super) new_line: Option<u64>,
+    /// Absent for an added line.
+    pub(super) old_line: Option<u64>,
+    /// Of a comment on several lines.
+    pub(super) line_range: Option<LineRange>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LineRange {
+    pub(super) start: Option<RangeEnd>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RangeEnd {
     pub(super) new_line: Option<u64>,
 }
 

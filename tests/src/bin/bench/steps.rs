@@ -67,6 +67,7 @@ async fn in_memory(steps: u32) -> anyhow::Result<Samples> {
             cost_micros: None,
             wall_time: Duration::from_secs(3600),
         }),
+        worked: Duration::ZERO,
         max_rounds: 1,
         brief: &brief(),
         resumed: "",

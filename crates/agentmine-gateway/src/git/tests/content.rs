@@ -261,6 +261,59 @@ async fn the_branch_may_start_at_any_commit_of_a_branch_or_a_tag(#[case] kind: K
     assert_eq!(world.refusals(), Vec::<String>::new());
 }
 
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_branch_contains_the_commit_that_the_task_started_from(#[case] kind: Kind) {
+    let world = World::new(kind).await;
+    let start = world.human_commit("main", "fix.txt").await;
+    world.human_commit("main", "later.txt").await;
+    world.gateway.require_start(&start).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work origin/main~2").await.ok();
+    let own = world.commit(&repo, "one.txt").await;
+    for old in ["origin/main~2", "work"] {
+        let push = format!("push origin {old}:refs/heads/work");
+        let shown = world.git(&repo, &push).await.err();
+        assert!(shown.contains("which the task started from"), "{shown}");
+        assert_eq!(world.upstream_head("work").await, "");
+    }
+    world
+        .git(&repo, "merge -q --no-edit origin/main")
+        .await
+        .ok();
+    world.git(&repo, "push -q origin work").await.ok();
+    let head = world.upstream_head("work").await;
+    assert_eq!(world.git(&repo, "rev-parse work").await.ok(), head);
+    let contains = format!("merge-base --is-ancestor {own} {head}");
+    world.git(&repo, &contains).await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_authors_of_pushed_commits_are_recorded_and_not_those_of_upstreams() {
+    let world = World::new(Kind::Http).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    assert_eq!(world.gateway.identities(), Vec::<String>::new());
+    for (file, author) in [("one.txt", "Mona <mona@x>"), ("two.txt", "Theo <theo@x>")] {
+        world.commit(&repo, file).await;
+        let amend = ["commit", "-q", "--amend", "--no-edit", "--author", author];
+        let amended = std::process::Command::new("git")
+            .args(["-c", "user.name=Bot", "-c", "user.email=bot@x"])
+            .args(amend)
+            .current_dir(&repo)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_COMMITTER_NAME", "Bot")
+            .env("GIT_COMMITTER_EMAIL", "bot@x")
+            .status();
+        assert!(amended.unwrap().success());
+        world.git(&repo, "push -q origin work").await.ok();
+    }
+    let expected = ["Bot <bot@x>", "Mona <mona@x>", "Theo <theo@x>"];
+    assert_eq!(world.gateway.identities(), expected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_branch_at_the_tip_of_another_one_costs_no_look_at_its_history() {
     let world = World::new(Kind::Http).await;

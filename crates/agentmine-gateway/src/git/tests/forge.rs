@@ -21,6 +21,8 @@ pub(super) struct Forge {
     pub(super) pushes: AtomicUsize,
     /// Requests for objects.
     pub(super) fetches: AtomicUsize,
+    /// Pushes are refused: the token may only read.
+    pub(super) read_only: AtomicBool,
     /// Does what is asked, then answers 502.
     pub(super) lose_answers: AtomicBool,
     /// So many requests are answered 503.
@@ -38,6 +40,7 @@ impl Forge {
             requests: AtomicUsize::new(0),
             pushes: AtomicUsize::new(0),
             fetches: AtomicUsize::new(0),
+            read_only: AtomicBool::new(false),
             lose_answers: AtomicBool::new(false),
             busy: AtomicUsize::new(0),
             busy_after_push: AtomicUsize::new(0),
@@ -87,6 +90,9 @@ impl Forge {
             return status(StatusCode::UNAUTHORIZED);
         }
         let push = path.ends_with("/git-receive-pack");
+        if (push || query == "service=git-receive-pack") && self.read_only.load(Ordering::SeqCst) {
+            return status(StatusCode::FORBIDDEN);
+        }
         let mut git = tokio::process::Command::new("git");
         git.arg("http-backend")
             .env_clear()

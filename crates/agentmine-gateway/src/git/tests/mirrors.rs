@@ -273,6 +273,23 @@ async fn a_damaged_mirror_costs_no_clone() {
     }
 }
 
+/// The lock of a git that was killed while it fetched.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_cannot_be_updated_is_filled_again() {
+    let world = varied().await;
+    let machine = Machine::new(&world, 1 << 30);
+    machine.clone(&world, "first", "").await;
+    let mirror = machine.filled().await;
+    std::fs::write(mirror.join("refs/heads/main.lock"), "").unwrap();
+    let head = world.human_commit("main", "later.txt").await;
+    let clone = machine.clone(&world, "second", "").await;
+    assert_eq!(world.git(&clone, "rev-parse HEAD").await.ok(), head);
+    machine.filled().await;
+    let before = world.forge_fetches();
+    machine.clone(&world, "third", "").await;
+    assert_eq!(world.forge_fetches(), before, "the host answered");
+}
+
 /// Whatever was put into a mirror's configuration is gone before git reads it.
 #[tokio::test(flavor = "multi_thread")]
 async fn git_reads_no_configuration_that_was_put_into_a_mirror() {

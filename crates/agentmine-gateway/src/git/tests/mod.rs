@@ -524,6 +524,45 @@ async fn hooks_of_the_users_repository_do_not_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_host_says_of_a_push_that_it_rejects_is_shown() {
+    let world = World::new(Kind::Http).await;
+    let hook = world.upstream.join("hooks/pre-receive");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let script = "#!/bin/sh\ncat > /dev/null\necho ======== >&2\n\
+                  echo 'GitLab: Commit is not signed off' >&2\necho 'See the rules.' >&2\nexit 1\n";
+    std::fs::write(&hook, script).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&hook, mode).unwrap();
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    world.commit(&repo, "one.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(shown.contains("agentmine: See the rules."), "{shown}");
+    assert!(!shown.contains("===="), "{shown}");
+    let reason =
+        "upstream rejected the push: pre-receive hook declined (GitLab: Commit is not signed off)";
+    assert_eq!(world.refusals(), [reason]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_may_only_read_is_noticed_before_a_push() {
+    let world = World::new(Kind::Http).await;
+    world.gateway.try_credentials().await;
+    assert_eq!(world.gateway.auth_refused(), None);
+    // A host that is away says nothing of the token.
+    world.forge_is_busy_for(9);
+    world.gateway.try_credentials().await;
+    assert_eq!(world.gateway.host_failure(), None);
+    world.forge_is_busy_for(0);
+    world.forge().read_only.store(true, Ordering::SeqCst);
+    world.clone_into("repo", &[]).await;
+    assert_eq!(world.gateway.auth_refused(), None);
+    world.gateway.try_credentials().await;
+    assert_eq!(world.gateway.auth_refused(), Some(403));
+    assert_eq!(world.forge_pushes(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_push_whose_answer_was_lost_is_recognised_at_once() {
     let world = World::new(Kind::Http).await;
     let repo = world.clone_into("repo", &[]).await;
@@ -661,6 +700,10 @@ async fn a_moved_repository_is_followed_within_its_host_only() {
         .await
         .err();
     assert!(shown.contains("redirects to another host"), "{shown}");
+    // It is no outage to wait for.
+    assert_eq!(other.gateway.host_failure(), None);
+    let refusal = other.gateway.host_refusal().unwrap();
+    assert!(refusal.contains("hint: if it was moved"), "{refusal}");
 }
 
 #[rstest]

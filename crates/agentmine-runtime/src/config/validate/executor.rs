@@ -204,6 +204,16 @@ impl Rules<'_> {
                 || shown(&entry.host),
                 expected,
             );
+            for (at, path) in entry.paths.iter().enumerate() {
+                let is_plain = |part: &str| !matches!(part, "." | "..");
+                let fine = path.starts_with('/')
+                    && path
+                        .chars()
+                        .all(|c| matches!(c, '!'..='~') && !"?#%\\;".contains(c))
+                    && path.split('/').all(is_plain);
+                let expected = "a path such as `/artifactory/api/npm/team/`";
+                self.expect(&format!("{key}.paths.{at}"), fine, || shown(path), expected);
+            }
             let expected = "either `authorization` or `token`";
             match (&entry.authorization, &entry.token) {
                 (Some(value), None) => self.header_value(&format!("{key}.authorization"), value),

@@ -2,7 +2,7 @@
 
 use super::rules::{Rules, shown};
 use crate::config::branch::{BranchPattern, InvalidBranchPattern};
-use crate::config::schema::{Agent, ModelConfig, Provider};
+use crate::config::schema::{Agent, ModelConfig, ModelPrices, Provider};
 
 /// The members of a request's body that `model.extra_body` cannot replace.
 const OF_REQUEST: [&str; 8] = [
@@ -62,17 +62,37 @@ impl Rules<'_> {
                 "a number from 0 to 2",
             );
         }
-        let prices = [
-            ("model.input_price", model.input_price),
-            (
-                "model.cached_input_price",
-                model.cached_input_price.unwrap_or(0.0),
-            ),
-            ("model.output_price", model.output_price),
-        ];
+        let ModelConfig {
+            input_price,
+            cached_input_price,
+            cache_write_price,
+            output_price,
+            ..
+        } = *model;
+        let own = ModelPrices {
+            input_price,
+            cached_input_price,
+            cache_write_price,
+            output_price,
+        };
+        let more = model.more_prices.iter();
+        let more = more.map(|(name, prices)| (format!("model.more_prices.{name}"), *prices));
+        let all = std::iter::once(("model".to_owned(), own)).chain(more);
+        let prices = all.flat_map(|(section, prices)| {
+            [
+                ("input_price", prices.input_price),
+                (
+                    "cached_input_price",
+                    prices.cached_input_price.unwrap_or(0.0),
+                ),
+                ("cache_write_price", prices.cache_write_price.unwrap_or(0.0)),
+                ("output_price", prices.output_price),
+            ]
+            .map(|(key, price)| (format!("{section}.{key}"), price))
+        });
         for (key, price) in prices {
             self.expect(
-                key,
+                &key,
                 price >= 0.0,
                 || format!("the number {price}"),
                 "a price of at least 0",

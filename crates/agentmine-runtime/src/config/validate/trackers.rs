@@ -10,7 +10,7 @@ use super::rules::{Rules, shown};
 use crate::app_key::AppKey;
 use crate::config::capacity::{Capacity, quiet};
 use crate::config::check::cut;
-use crate::config::labels::{Labels, same_label};
+use crate::config::labels::{Labels, same_label, share_scope};
 use crate::config::schema::Config;
 use crate::config::secret::Secret;
 use crate::config::trackers::{GitHub, GitHubApp, GitLab, Trackers};
@@ -323,13 +323,11 @@ impl Rules<'_> {
         );
     }
 
-    /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate. Of the labels with
-    /// one scope (`scope::name`) an item carries one, so a label for a pause would remove that of the task.
+    /// GitLab's labels have no commas in their names, and its API takes lists of labels that commas separate. A label for a pause
+    /// would remove that of the task if they had one scope.
     pub(super) fn labels_of_gitlab(&mut self, labels: &Labels) {
-        let scope = |name: &str| Some(name.rsplit_once("::")?.0.trim().to_lowercase());
-        let pause = scope(&labels.pause);
         for (key, name) in labels.entries() {
-            let is_shared = pause.is_some() && scope(name) == pause;
+            let is_shared = share_scope(name, &labels.pause);
             let seen = || format!("{}, with the scope of labels.{key}", shown(&labels.pause));
             let expected = "a label without a scope, or with one of its own: GitLab removes the others of a scope";
             self.expect("labels.pause", !is_shared, seen, expected);

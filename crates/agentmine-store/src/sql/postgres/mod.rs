@@ -11,7 +11,7 @@ use sqlx::{Arguments as _, Pool, Postgres};
 use super::arg::{Arg, args, bind};
 use super::db::{AnyRow, Db, Dialect, Relayed, statements};
 use super::failure::Failure;
-use super::row::EntryRow;
+use super::row::{EntryRow, omitted};
 use crate::Publish;
 use crate::migrations::{self, Embedded};
 pub(crate) use inspect::inspect;
@@ -100,19 +100,28 @@ impl Dialect for Postgres {
         publish: &dyn Publish,
     ) -> Result<Relayed, Failure> {
         let mut tx = Db::transaction(pool).await?;
-        let due: Vec<EntryRow> = tx
-            .rows(
-                "SELECT o.id, o.task, t.priority, t.takeover FROM outbox o JOIN tasks t ON t.id = o.task
-                 WHERE o.sent_at IS NULL AND o.due_at <= {now}
-                 ORDER BY o.due_at, o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED",
-                args![limit],
-            )
-            .await?;
         let mut relayed = Relayed::default();
-        for entry in due {
-            if relayed.publish(publish, &entry.wake_up()?).await {
-                let sent = "UPDATE outbox SET sent_at = clock_timestamp() WHERE id = $1";
-                tx.execute(sent, args![entry.id]).await?;
+        loop {
+            let broken = relayed.broken();
+            let [takeovers, priority] = omitted(broken);
+            let due: Vec<EntryRow> = tx
+                .rows(
+                    "SELECT o.id, o.task, t.priority, t.takeover FROM outbox o JOIN tasks t ON t.id = o.task
+                     WHERE o.sent_at IS NULL AND o.due_at <= {now}
+                       AND (NOT t.takeover OR $2 = 0) AND (t.takeover OR t.priority <> $3)
+                     ORDER BY o.due_at, o.id LIMIT $1 FOR UPDATE OF o SKIP LOCKED",
+                    args![limit, takeovers, priority],
+                )
+                .await?;
+            let is_full = due.len() >= limit as usize;
+            for entry in due {
+                if relayed.publish(publish, &entry.wake_up()?).await {
+                    let sent = "UPDATE outbox SET sent_at = clock_timestamp() WHERE id = $1";
+                    tx.execute(sent, args![entry.id]).await?;
+                }
+            }
+            if !relayed.hides_others(broken, is_full) {
+                break;
             }
         }
         tx.commit().await?;

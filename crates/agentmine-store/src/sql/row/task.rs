@@ -5,7 +5,8 @@ use agentmine_domain::{
     TaskOrigin, Urgency, WaitsFor, WakeUp, WorkerId,
 };
 
-use super::column::{Id, Timestamp, priority, scope, state, unsigned};
+use super::column::{Id, Timestamp, priority, priority_number, scope, state, unsigned};
+use crate::sql::db::WakeUpQueue;
 use crate::sql::effect_state::state_of;
 use crate::sql::failure::Failure;
 use crate::{Dependency, EffectState, OpenedPullRequest, RepositoryLoad, WaitingRequest};
@@ -284,6 +285,15 @@ row!(
         number: i64,
     }
 );
+
+/// Which entries a statement omits: those of takeovers, if it is not 0, and the others of a priority, -1 for none.
+pub(in crate::sql) fn omitted(queue: Option<WakeUpQueue>) -> [i64; 2] {
+    match queue {
+        None => [0, -1],
+        Some(WakeUpQueue::Takeovers) => [1, -1],
+        Some(WakeUpQueue::Of(class)) => [0, priority_number(class)],
+    }
+}
 
 impl EntryRow {
     pub(in crate::sql) fn wake_up(&self) -> Result<WakeUp, Failure> {

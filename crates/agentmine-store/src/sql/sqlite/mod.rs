@@ -12,9 +12,9 @@ use sqlx::{Arguments as _, Pool, Sqlite};
 use uuid::Uuid;
 
 use super::arg::{Arg, args, bind};
-use super::db::{AnyRow, Db, Dialect, Relayed, statements};
+use super::db::{AnyRow, Db, Dialect, Relayed, WakeUpQueue, statements};
 use super::failure::Failure;
-use super::row::EntryRow;
+use super::row::{EntryRow, omitted};
 use crate::Publish;
 use crate::migrations::{self, Embedded};
 pub(crate) use inspect::inspect;
@@ -72,26 +72,40 @@ impl Dialect for Sqlite {
         publish: &dyn Publish,
     ) -> Result<Relayed, Failure> {
         let mut relayed = Relayed::default();
-        for entry in take(pool, limit).await? {
-            let record = match relayed.publish(publish, &entry.wake_up()?).await {
-                true => "UPDATE outbox SET sent_at = {now} WHERE id = $1",
-                false => "UPDATE outbox SET taken_until = 0 WHERE id = $1",
-            };
-            let mut db = Db::connection(pool).await?;
-            db.execute(record, args![entry.id]).await?;
+        loop {
+            let broken = relayed.broken();
+            let due = take(pool, limit, broken).await?;
+            let is_full = due.len() >= limit as usize;
+            for entry in due {
+                let record = match relayed.publish(publish, &entry.wake_up()?).await {
+                    true => "UPDATE outbox SET sent_at = {now} WHERE id = $1",
+                    false => "UPDATE outbox SET taken_until = 0 WHERE id = $1",
+                };
+                let mut db = Db::connection(pool).await?;
+                db.execute(record, args![entry.id]).await?;
+            }
+            if !relayed.hides_others(broken, is_full) {
+                return Ok(relayed);
+            }
         }
-        Ok(relayed)
     }
 }
 
-async fn take(pool: &Pool<Sqlite>, limit: u32) -> Result<Vec<EntryRow>, Failure> {
+/// Takes due entries, without those of a queue that is broken.
+async fn take(
+    pool: &Pool<Sqlite>,
+    limit: u32,
+    broken: Option<WakeUpQueue>,
+) -> Result<Vec<EntryRow>, Failure> {
+    let [takeovers, priority] = omitted(broken);
     let mut tx = Db::transaction(pool).await?;
     let due: Vec<EntryRow> = tx
         .rows(
             "SELECT o.id, o.task, t.priority, t.takeover FROM outbox o JOIN tasks t ON t.id = o.task
              WHERE o.sent_at IS NULL AND o.due_at <= {now} AND o.taken_until <= {now}
+               AND (NOT t.takeover OR $2 = 0) AND (t.takeover OR t.priority <> $3)
              ORDER BY o.due_at, o.id LIMIT $1",
-            args![limit],
+            args![limit, takeovers, priority],
         )
         .await?;
     for entry in &due {
