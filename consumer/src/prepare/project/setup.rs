@@ -142,6 +142,7 @@ pub(super) fn gradle(layout: &Layout, folder: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::sh;
 
     fn lines(listing: &str, texts: &[(&str, &str)]) -> Vec<String> {
         let mut layout = Layout::parse(listing);
@@ -212,10 +213,27 @@ mod tests {
             runnable.map(|it| it.line).collect::<Vec<_>>()
         };
         let install = "cd a && pnpm install --frozen-lockfile";
-        let enable = "mkdir -p \"$HOME/.local/bin\" && corepack enable --install-directory \"$HOME/.local/bin\" pnpm";
         assert_eq!(of(&[]), [install, "cd b && go mod download"]);
-        assert_eq!(of(&["pnpm", "go"]), [enable, install]);
         assert_eq!(of(&["pnpm", "corepack"]), ["cd b && go mod download"]);
+        let [enable, then] = &of(&["pnpm", "go"])[..] else {
+            panic!("there are other lines");
+        };
+        assert_eq!(then, install);
+        // What cannot be downloaded is as if it was never provided.
+        for (downloads, expected) in [("true", "done\npnpm\n"), ("false", "failed\n")] {
+            let folder = tempfile::tempdir().unwrap();
+            let corepack = format!(
+                "#!/bin/sh\nprintf '#!/bin/sh\\n{downloads}\\n' > \"$3/$4\"\nchmod +x \"$3/$4\"\n"
+            );
+            std::fs::write(folder.path().join("corepack"), corepack).unwrap();
+            let shown = sh(
+                folder.path(),
+                &format!(
+                    "chmod +x corepack; HOME=$PWD PATH=$PWD:$PATH; ({enable}) && echo done || echo failed; ls .local/bin"
+                ),
+            );
+            assert_eq!(shown, expected);
+        }
     }
 
     #[test]
