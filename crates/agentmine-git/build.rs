@@ -12,6 +12,15 @@ const SOURCE: &str = "launcher/main.rs";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-changed=build.rs");
+    let os = env::var("CARGO_CFG_TARGET_OS")?;
+    if os != "linux" {
+        // This script runs early in a build; the same check of the sandbox's script would come minutes later.
+        println!(
+            "cargo::error=AgentMine needs Linux on x86_64 or aarch64; this build is for {os}. Build it in a Linux virtual \
+             machine or container"
+        );
+        std::process::exit(1);
+    }
     let launcher = PathBuf::from(env::var("OUT_DIR")?).join("launcher");
     let mut rustc = Command::new(env::var("RUSTC")?);
     rustc

@@ -73,11 +73,26 @@ fn build(workspace: &Path, target: &str, folder: &Path) {
     }
     let complaint = String::from_utf8_lossy(&offline.stderr);
     if !complaint.contains("offline") {
-        fail(&complaint);
+        fail(&explained(&complaint));
     }
     let online = cargo(workspace, target, folder, &[]);
     if !online.status.success() {
-        fail(&String::from_utf8_lossy(&online.stderr));
+        fail(&explained(&String::from_utf8_lossy(&online.stderr)));
+    }
+}
+
+/// Says what to install where the linker finds no static C library, which Debian's libc6-dev includes.
+fn explained(complaint: &str) -> String {
+    let is_missing = ["cannot find -lc", "unable to find library -lc"]
+        .iter()
+        .any(|text| complaint.contains(text));
+    match is_missing {
+        true => format!(
+            "{}\nhint: the programs for sandboxes are static: install glibc-static (Fedora, RHEL) or \
+             glibc-devel-static (openSUSE)",
+            complaint.trim_end()
+        ),
+        false => complaint.to_owned(),
     }
 }
 

@@ -52,21 +52,15 @@ pub(crate) async fn watch(
 impl Queued {
     /// Looks at the items of tasks that wait for a worker. A tracker that does not answer ends the pass.
     pub(crate) async fn look(&mut self, deps: &ProducerDeps, tracker: &Arc<dyn Tracker>) {
-        let open = TaskFilter {
-            status: Some(PublicStatus::Open),
-            ..TaskFilter::default()
-        };
-        let mut tasks = match deps.store.tasks(&open).await {
+        let admitted = deps.store.admitted(tracker.kind(), tracker.host());
+        let mut tasks = match admitted.await {
             Ok(tasks) => tasks,
             Err(error) => {
                 tracing::debug!(%error, "the tasks that wait for a worker cannot be listed");
                 return;
             }
         };
-        tasks.retain(|task| {
-            let is_queued = task.state == TaskState::Queued && task.card.waits_for.is_none();
-            is_queued && task.home() == TaskHome::Item && tracker.serves(&task.item)
-        });
+        tasks.retain(|task| task.home() == TaskHome::Item && tracker.serves(&task.item));
         let looks = next(tasks, (self.before, MOST_QUEUED), |task| task.number);
         let looks = looks.into_iter().map(async |task| {
             let looked = one(deps, tracker, &task).await;

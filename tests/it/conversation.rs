@@ -90,8 +90,9 @@ async fn a_closed_pull_request_stops(rig: Rig, name: &str) {
     assert_eq!(task.state, STOPPED, "{:?}", task.reason);
     assert_eq!(task.pull_request_url, None);
     let comment = rig.forge.comments(DEMO, number).remove(0).body;
+    let closed = rig.shown(pull.number);
     assert!(
-        comment.contains(&format!("somebody closed the {name}")),
+        comment.contains(&format!("somebody closed the {name} {closed}.")),
         "{comment}"
     );
     assert!(!comment.contains("opened a "), "{comment}");

@@ -103,6 +103,34 @@ fn demo_works_in_the_weaker_jail_and_reports_it() {
     assert!(shown.contains("exit code 0"), "{shown}");
 }
 
+/// Ubuntu 22.04 has 0.6.1, RHEL 9 has 0.4.1.
+#[test]
+fn demo_has_the_jail_with_namespaces_with_an_older_bubblewrap() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    let script = folder.join("bwrap");
+    let older = "#!/bin/sh\nfor option; do case $option in --) break ;; --size|--clearenv)\n\
+                 echo \"bwrap: Unknown option $option\" >&2; exit 1 ;; esac; done\nexec /usr/bin/bwrap \"$@\"\n";
+    std::fs::write(&script, older).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    let output = Command::new(binary("agentmine"))
+        .arg("demo")
+        .current_dir(home.path())
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", home.path())
+        .output()
+        .unwrap();
+    let shown = text(&output);
+    assert!(output.status.success(), "{shown}");
+    let words: Vec<&str> = shown.split_whitespace().collect();
+    let words = words.join(" ");
+    assert!(!words.contains("bubblewrap does not work"), "{shown}");
+    assert!(shown.contains("exit code 0"), "{shown}");
+}
+
 #[test]
 fn an_empty_issue_is_refused_before_a_model_call() {
     let home = tempfile::tempdir().unwrap();

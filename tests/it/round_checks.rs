@@ -137,6 +137,36 @@ async fn a_red_base_ends_the_rounds_on_gitlab() {
     a_red_base_ends_the_rounds(Rig::local_gitlab(script()).await).await;
 }
 
+/// What fails on the target branch too ends the rounds only of a pull request that does not conflict with it.
+async fn a_conflict_that_is_found_out_late_begins_a_round(rig: Rig) {
+    let (rig, pull) = opened(rig).await;
+    rig.forge.find_conflicts_late();
+    rig.forge.commit(DEMO, "main", "main", |dir| {
+        let text = std::fs::read_to_string(dir.join("greet.sh")).unwrap();
+        let text = text.replace("name=\"\"", "name=\"you\"");
+        std::fs::write(dir.join("greet.sh"), text).unwrap();
+    });
+    let base = rig.forge.branch_sha(DEMO, "main").unwrap();
+    for commit in [&base, &head(&rig, &pull)] {
+        rig.forge
+            .add_job(DEMO, commit, "test", "failure", "broken since Monday");
+    }
+    rig.produce().await;
+    assert!(rounds(&rig).await.is_empty(), "nobody knows of a conflict");
+    rig.produce().await;
+    assert_eq!(rounds(&rig).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_conflict_that_is_found_out_late_begins_a_round_on_github() {
+    a_conflict_that_is_found_out_late_begins_a_round(Rig::local(merges()).await).await;
+}
+
+#[tokio::test]
+async fn a_conflict_that_is_found_out_late_begins_a_round_on_gitlab() {
+    a_conflict_that_is_found_out_late_begins_a_round(Rig::local_gitlab(merges()).await).await;
+}
+
 /// A script that merges the target branch.
 fn merges() -> Script {
     let merge = "git fetch -q origin main && git merge -q origin/main; git checkout -q --ours greet.sh && git add -A && git commit -qm 'Merge main' && git push -q origin HEAD";

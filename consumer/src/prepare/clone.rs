@@ -66,9 +66,11 @@ pub(super) async fn clone(
                 }
                 Some(_) | None => None,
             };
-            let mut project = inspect(workspace, &operator).await?;
+            let (mut project, base) = tokio::try_join!(
+                inspect(workspace, &operator),
+                workspace.git_ok(&["rev-parse", "HEAD"])
+            )?;
             project.done = settled.done;
-            let base = workspace.git_ok(&["rev-parse", "HEAD"]).await?;
             if rebases.is_some() {
                 workspace.git_ok(&["checkout", "--quiet", "-"]).await?;
             }

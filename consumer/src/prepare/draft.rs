@@ -55,7 +55,8 @@ pub(crate) async fn begin(
         }
         DraftState::Found(pull) if !pull.open => {
             let did = if pull.merged { "merged" } else { "closed" };
-            return Err(withdrawn(format!("somebody {did} the {name} {}", pull.url)));
+            let number = pull.number;
+            return Err(withdrawn(format!("somebody {did} the {name} {number}")));
         }
         DraftState::Found(pull) => {
             let work = &prepared.branches.work;

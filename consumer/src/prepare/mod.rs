@@ -197,8 +197,9 @@ pub(crate) async fn prepare(
     } = cloned;
     let rest = async {
         // Read before the agent's files are restored, so that they cannot influence it.
-        let servers = repository_file(ctx, &workspace, &base, origin).await?;
-        keep_as_stored(&workspace).await?;
+        let servers = repository_file(ctx, &workspace, &base, origin);
+        let kept = async { Ok(keep_as_stored(&workspace).await?) };
+        let (servers, ()) = tokio::try_join!(servers, kept)?;
         let restored = restore(ctx, &workspace, entries, checkpoints).await?;
         install(ctx, &workspace, &project).await?;
         Ok::<_, SessionError>((servers, restored))

@@ -121,7 +121,7 @@ fn take(name: &str, value: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Of `--api-key KEY`, `--api-key=KEY`, `-e API_KEY=KEY`, addresses, and what has the form of a secret.
+/// Of `--api-key KEY`, `--api-key=KEY`, `-e API_KEY=KEY`, headers, addresses, and what has the form of a secret.
 fn take_arguments(command: &[String], found: &mut BTreeSet<String>) {
     let mut option = "";
     for argument in command.iter().skip(1) {
@@ -130,15 +130,36 @@ fn take_arguments(command: &[String], found: &mut BTreeSet<String>) {
         // A URL may hold the sign too.
         let pair = text.split_once('=').filter(|(name, _)| !name.contains(':'));
         match pair {
-            Some((name, value)) => take(name, value, found),
+            Some((name, value)) => {
+                take(name, value, found);
+                take_header(value, found);
+            }
             None if is_option => {}
-            None => take(option, text, found),
+            None => {
+                take(option, text, found);
+                take_header(text, found);
+            }
         }
         option = if is_option && pair.is_none() {
             text
         } else {
             ""
         };
+    }
+}
+
+/// The value of a header that is an argument, such as `mcp-remote` gets it: `Authorization: Bearer TOKEN`. A variable in it is one of the entry's environment, and would be redacted where a file only names it.
+fn take_header(argument: &str, found: &mut BTreeSet<String>) {
+    let is_name = |name: &str| {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+        !name.is_empty() && name.bytes().all(plain)
+    };
+    if let Some((name, value)) = argument.split_once(':')
+        && is_name(name)
+        && !value.starts_with('/')
+        && !value.contains("${")
+    {
+        take(name, value.trim(), found);
     }
 }
 
@@ -291,7 +312,10 @@ mod tests {
             "a":{"command":["x"],"env":{"API_KEY":"k1","GITHUB_PAT":"k2","ROOT":"/srv","MONKEYS":"3","APITOKEN":"k3"}},
             "b":{"url":"https://b.example/","headers":{"Authorization":"Bearer k4"}},
             "c":{"command":["npx","-y","server@1.2.3","--api-key","k5","--token=k6","-e","DB_PASSWORD=k7","--root","/srv",
-                 "postgres://u:k8@db/x","--verbose","plain"]}
+                 "postgres://u:k8@db/x","--verbose","plain"]},
+            "d":{"command":["npx","mcp-remote","https://d.example/mcp","--header","Authorization: Bearer k9",
+                 "--header=X-Api-Key:k0","--header","Authorization:Bearer ${AUTH_TOKEN}","--filter","status:open",
+                 "-v","mcp-auth:/root/.mcp-auth"]}
         }}"#;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("mcp_config.json");
@@ -303,7 +327,20 @@ mod tests {
         found.sort_unstable();
         assert_eq!(
             found,
-            ["Bearer k4", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8"]
+            [
+                "Bearer k4",
+                "Bearer k9",
+                "k0",
+                "k1",
+                "k2",
+                "k3",
+                "k4",
+                "k5",
+                "k6",
+                "k7",
+                "k8",
+                "k9"
+            ]
         );
     }
 }

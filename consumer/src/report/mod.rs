@@ -138,7 +138,8 @@ pub(crate) async fn report_earlier(
 /// A person closed the pull request of an earlier attempt: nobody wants the work, until somebody requests it again.
 fn rejected(ctx: &SessionContext, pull: &PullRequest) -> SessionError {
     let name = ctx.task.item.tracker.pull_request();
-    Interrupt::Stopped(format!("somebody closed the {name} {}", pull.url)).into()
+    // The number and not the URL: a reason is untrusted text, so links in it are broken in the comment.
+    Interrupt::Stopped(format!("somebody closed the {name} {}", pull.number)).into()
 }
 
 /// The error for a session that pushed nothing: the reason, with the agent's last message.

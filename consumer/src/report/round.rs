@@ -35,6 +35,7 @@ pub(super) async fn record_answers(
     let heard = heard(ctx).await?.unwrap_or_default();
     let is_ours = !outcome.facts.unchanged && head != work.round.head;
     let commit = is_ours.then_some(head);
+    let done = done(commit, outcome.missing.as_deref());
     let threads = work.named(&heard);
     let names: Vec<String> = threads.iter().map(|(name, _)| name.clone()).collect();
     let replied = &names[..names.len().min(MAX_REPLIES)];
@@ -51,7 +52,7 @@ pub(super) async fn record_answers(
     let said = thread_answers(&outcome.last_message, &names);
     let mut answers = Vec::new();
     for (name, thread) in threads.into_iter().take(MAX_REPLIES) {
-        let text = answer(said.get(&name).map(String::as_str), commit);
+        let text = answer(said.get(&name).map(String::as_str), &done);
         let footer = format!("<sub>AgentMine, session {}</sub>", ctx.session_name());
         answers.push(ThreadAnswer {
             thread: thread.id.clone(),
@@ -71,21 +72,22 @@ pub(super) async fn record_answers(
     Ok(message)
 }
 
-/// The reply to one thread: what the agent said of it, and the commit.
-fn answer(said: Option<&str>, commit: Option<&str>) -> String {
-    let said = said.map(|said| neutralized(&cap(said, MAX_ANSWER)));
-    match (said, commit) {
-        (Some(said), Some(commit)) => format!("{said}\n\nThe work of this round is in {commit}."),
-        (Some(said), None) => said,
-        (None, Some(commit)) => {
-            format!(
-                "The work of this round is in {commit}; its report does not mention this thread."
-            )
-        }
-        (None, None) => {
-            "Nothing was changed, and the report of this round does not mention this thread."
-                .to_owned()
-        }
+/// What a round did, whatever its agent says of that; `commit` is the one that it pushed.
+fn done(commit: Option<&str>, missing: Option<&str>) -> String {
+    match (commit, missing) {
+        (Some(commit), None) => format!("The work of this round is in {commit}."),
+        (Some(commit), Some(_)) => format!(
+            "The work of this round is in {commit}. It is a partial result: AgentMine's comment lists what is not done."
+        ),
+        (None, _) => "This round changed nothing on the branch.".to_owned(),
+    }
+}
+
+/// The reply to one thread: what the agent said of it, and what the round did.
+fn answer(said: Option<&str>, done: &str) -> String {
+    match said {
+        Some(said) => format!("{}\n\n{done}", neutralized(&cap(said, MAX_ANSWER))),
+        None => format!("{done} The agent's report does not mention this thread."),
     }
 }
 
@@ -94,16 +96,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_names_the_commit_or_why_not() {
+    fn a_reply_names_the_commit_or_that_there_is_none() {
+        let pushed = done(Some("abc"), None);
         assert_eq!(
-            answer(Some("Renamed @mona."), Some("abc")),
+            answer(Some("Renamed @mona."), &pushed),
             format!(
                 "{}\n\nThe work of this round is in abc.",
                 neutralized("Renamed @mona.")
             )
         );
-        assert_eq!(answer(Some("It is used."), None), "It is used.");
-        assert!(answer(None, Some("abc")).contains("in abc"));
-        assert!(answer(None, None).starts_with("Nothing was changed"));
+        assert!(answer(None, &pushed).contains("in abc"));
+        for missing in [None, Some("- nothing was pushed")] {
+            let nothing = done(None, missing);
+            let renamed = answer(Some("Renamed it."), &nothing);
+            assert!(
+                renamed.ends_with("changed nothing on the branch."),
+                "{renamed}"
+            );
+            assert!(answer(None, &nothing).starts_with("This round changed nothing"));
+        }
+    }
+
+    #[test]
+    fn a_reply_about_a_partial_result_says_so() {
+        let partial = done(Some("abc"), Some("- `make test` failed"));
+        let reply = answer(Some("Fixed, all tests pass."), &partial);
+        assert!(reply.contains("in abc. It is a partial result"), "{reply}");
     }
 }

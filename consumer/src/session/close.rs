@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 
 use super::context::SessionContext;
 use super::deps::ConsumerDeps;
-use super::outage::{Outage, outage_reason};
+use super::outage::{Outage, outage_reason, spread};
 use super::verdict::{Verdict, verdict};
 use crate::record::live::Progress;
 use crate::report::{Report, report_earlier};
@@ -236,7 +236,7 @@ async fn release(
     attempt: Attempt,
 ) -> LeaseEnd {
     let ladder = &ctx.deps.config.queue.retry_seconds;
-    let delay = outage.delay(ladder).max(time_left(until));
+    let delay = spread(outage.delay(ladder).max(time_left(until)));
     tracing::warn!(
         reason,
         delay_seconds = delay.as_secs(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agentmine_domain::{Session, SessionEnd};
+use agentmine_runtime::backoff::Backoff;
 use chrono::{DateTime, Utc};
 
 use super::context::SessionContext;
@@ -10,6 +11,9 @@ use crate::error::ENGINE_GONE;
 
 /// The longest delay that the growth of delays leads to.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
+/// A delay is longer by up to this part of it, and by no more than [`WIDEST`].
+const PART: u32 = 4;
+const WIDEST: Duration = Duration::from_secs(60);
 /// All sessions: an outage of days is a run of more than a thousand of them, and ends by its age.
 const NO_LIMIT: u32 = 0;
 
@@ -118,6 +122,13 @@ impl Outage {
             .saturating_mul(2u32.saturating_pow(self.sessions))
             .min(LONGEST_DELAY)
     }
+}
+
+/// The delay plus a random part. An outage ends the sessions of a whole fleet at once, and a rate limit names the same time to
+/// all of them; without the random part they would all start again at the same moment, each with a sandbox and a clone.
+pub(super) fn spread(delay: Duration) -> Duration {
+    let widest = (delay / PART).min(WIDEST);
+    delay.saturating_add(Backoff::new(widest, widest).delay())
 }
 
 #[cfg(test)]
@@ -278,5 +289,18 @@ mod tests {
             (delay(40, &[5]), delay(6, &[5]), delay(0, &[])),
             (300, 300, 5)
         );
+    }
+
+    #[test]
+    fn tasks_that_one_outage_gave_back_are_not_due_at_one_moment() {
+        for (seconds, widest) in [(5, 1.25), (300, 60.0), (3600, 60.0)] {
+            let delay = Duration::from_secs(seconds);
+            let added = (0..200).map(|_| (spread(delay) - delay).as_secs_f64());
+            let added: Vec<f64> = added.collect();
+            assert!(added.iter().all(|it| *it <= widest), "{added:?}");
+            assert!(added.iter().any(|it| *it < widest * 0.3), "{added:?}");
+            assert!(added.iter().any(|it| *it > widest * 0.7), "{added:?}");
+        }
+        assert_eq!(spread(Duration::ZERO), Duration::ZERO);
     }
 }

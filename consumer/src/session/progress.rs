@@ -3,18 +3,27 @@
 //! What it shows is read from the store, so a worker that takes over continues with it. Guaranteed: it is edited once in
 //! `consumer.progress_seconds` at most, and no edit is under way when the session reports. What the comment says at the
 //! beginning and at the end is not up to this module.
+//!
+//! The longer a session lasts, the less often it is edited, except for a new phase. Forges limit what an account writes:
+//! GitHub, in all repositories and for all sessions, about 500 texts an hour, and one edit in 30 seconds from each of five
+//! sessions is more than that. A limit that is reached stops the other requests of the account too.
 
 use std::time::Duration;
 
-use agentmine_domain::{ItemKind, TaskState};
+use agentmine_domain::{ItemKind, Phase, TaskState};
 use agentmine_effects::{EffectError, may_be_of_comments, working_comment};
 use chrono::Utc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::context::SessionContext;
 
 /// A tracker that takes longer for one edit gets the next one.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Between two edits in the same phase lies at least this fraction of the session's time so far,
+const PART: u32 = 5;
+/// but at most this many times `consumer.progress_seconds`.
+const RAREST: u32 = 10;
 
 /// Edits the comment again and again, until the session ends or reports.
 pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
@@ -22,6 +31,7 @@ pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
         return;
     }
     let period = Duration::from_secs(ctx.deps.config.consumer.progress_seconds);
+    let mut pace = Pace::new(period, Instant::now());
     let mut shown = None;
     while ends
         .run_until_cancelled(tokio::time::sleep(period))
@@ -31,7 +41,7 @@ pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
         let Some(_open) = ctx.progress.while_open().await else {
             return;
         };
-        match tokio::time::timeout(LIMIT, edit(ctx, &mut shown)).await {
+        match tokio::time::timeout(LIMIT, edit(ctx, &mut pace, &mut shown)).await {
             Ok(Ok(())) => {}
             Ok(Err(EffectError::Tracker(error))) if may_be_of_comments(&error) => {
                 tracing::debug!(%error, "the item accepts no comments; no progress is shown");
@@ -43,7 +53,11 @@ pub(super) async fn watch(ctx: &SessionContext, ends: &CancellationToken) {
     }
 }
 
-async fn edit(ctx: &SessionContext, shown: &mut Option<String>) -> Result<(), EffectError> {
+async fn edit(
+    ctx: &SessionContext,
+    pace: &mut Pace,
+    shown: &mut Option<String>,
+) -> Result<(), EffectError> {
     let (store, id) = (&ctx.deps.store, ctx.task.id);
     let Some(task) = store.task(id).await? else {
         return Ok(());
@@ -51,6 +65,9 @@ async fn edit(ctx: &SessionContext, shown: &mut Option<String>) -> Result<(), Ef
     let TaskState::Leased(phase) = task.state else {
         return Ok(());
     };
+    if !pace.is_due(phase, Instant::now()) {
+        return Ok(());
+    }
     let sessions = store.sessions(Some(id), 0).await?;
     let name = ctx.session_name();
     let text = working_comment(&task, phase, &sessions, (&name, Utc::now()));
@@ -59,5 +76,78 @@ async fn edit(ctx: &SessionContext, shown: &mut Option<String>) -> Result<(), Ef
     }
     ctx.effects.comment(&text).await?;
     *shown = Some(text);
+    pace.edited(phase, Instant::now());
     Ok(())
+}
+
+/// When the comment is to be edited again.
+#[derive(Debug)]
+struct Pace {
+    period: Duration,
+    began: Instant,
+    /// The newest edit: the phase that it shows, and when it was.
+    edited: Option<(Phase, Instant)>,
+}
+
+impl Pace {
+    fn new(period: Duration, began: Instant) -> Self {
+        Self {
+            period,
+            began,
+            edited: None,
+        }
+    }
+
+    fn is_due(&self, phase: Phase, now: Instant) -> bool {
+        self.edited.is_none_or(|(shown, at)| {
+            let age = at.saturating_duration_since(self.began);
+            let rarest = self.period.saturating_mul(RAREST);
+            let wait = (age / PART).clamp(self.period, rarest);
+            shown != phase || now.saturating_duration_since(at) >= wait
+        })
+    }
+
+    fn edited(&mut self, phase: Phase, now: Instant) {
+        self.edited = Some((phase, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(30);
+
+    /// At which second each edit is, if one is possible in each period and the phase changes at `second`.
+    fn edits(seconds: u64, second: u64) -> Vec<u64> {
+        let began = Instant::now();
+        let mut pace = Pace::new(PERIOD, began);
+        let mut edits = Vec::new();
+        for at in (30..=seconds).step_by(30) {
+            let phase = match at < second {
+                true => Phase::Preparing,
+                false => Phase::Running,
+            };
+            let now = began + Duration::from_secs(at);
+            if pace.is_due(phase, now) {
+                pace.edited(phase, now);
+                edits.push(at);
+            }
+        }
+        edits
+    }
+
+    #[test]
+    fn a_long_session_edits_its_comment_less_often_except_for_a_new_phase() {
+        let first = edits(150, 0);
+        assert_eq!(first, [30, 60, 90, 120, 150]);
+        let hour = edits(3600, 0);
+        assert!((15..=30).contains(&hour.len()), "{hour:?}");
+        let apart: Vec<u64> = hour.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(apart.iter().all(|it| *it <= 300), "{hour:?}");
+        assert_eq!(apart.last(), Some(&300), "{hour:?}");
+        let between = hour[hour.len() - 2] + 30;
+        assert!(!hour.contains(&between));
+        assert!(edits(3600, between).contains(&between));
+    }
 }

@@ -19,11 +19,17 @@ const PAGE: u32 = 50;
 /// After so many failures in a row a tracker is taken to be away. A single item may fail for ever.
 const AWAY_AFTER: u32 = 3;
 
+/// A second look is due one lease after the report, so nearly all of them fall within this time or within
+/// [`RECENT_LEASES`] leases, whichever is longer.
+const RECENT: Duration = Duration::from_secs(900);
+const RECENT_LEASES: u32 = 10;
+
 /// Which ends are due.
 #[derive(Debug, Clone, Copy)]
 enum Due {
     Report,
-    SecondLook,
+    /// Of the tasks that ended within this time.
+    SecondLook(Duration),
 }
 
 /// Reports ended tasks that are not yet reported.
@@ -31,9 +37,17 @@ pub(super) async fn report_ends(deps: Arc<ConsumerDeps>) {
     of_each_tracker(&deps, Due::Report).await;
 }
 
-/// Looks once more at ends that were reported.
+/// Confirms reported ends of tasks that ended recently. Each process does this in each sweep, and reads all tasks that ended
+/// within that time.
 pub(super) async fn confirm_ends(deps: Arc<ConsumerDeps>) {
-    of_each_tracker(&deps, Due::SecondLook).await;
+    let lease = Duration::from_secs(deps.config.consumer.lease_seconds);
+    let recent = lease.saturating_mul(RECENT_LEASES).max(RECENT);
+    of_each_tracker(&deps, Due::SecondLook(recent)).await;
+}
+
+/// The same for the last day: ends that could not be confirmed in time, for example because the tracker was away.
+pub(super) async fn confirm_older_ends(deps: Arc<ConsumerDeps>) {
+    of_each_tracker(&deps, Due::SecondLook(Duration::MAX)).await;
 }
 
 /// Trackers are written to side by side: one that does not answer holds up no other.
@@ -62,7 +76,10 @@ async fn all(deps: &ConsumerDeps, due: Due, tracker: &Arc<dyn Tracker>) -> Resul
     loop {
         let mut page = match due {
             Due::Report => deps.store.unreported(REPORT_AFTER, after, PAGE).await?,
-            Due::SecondLook => deps.store.unconfirmed(lease, after, PAGE).await?,
+            Due::SecondLook(within) => {
+                let page = deps.store.unconfirmed(lease, within, after, PAGE);
+                page.await?
+            }
         };
         let Some(last) = page.last() else {
             return Ok(());
@@ -97,7 +114,7 @@ async fn one(
     };
     let reported = match due {
         Due::Report => reporter.report_end(task).await,
-        Due::SecondLook => reporter.confirm_end(task).await,
+        Due::SecondLook(_) => reporter.confirm_end(task).await,
     };
     let Err(error) = reported else {
         return Answer::Given;

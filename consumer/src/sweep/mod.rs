@@ -34,6 +34,8 @@ const BETWEEN_SWEEPS: Duration = Duration::from_secs(1);
 const AFTER_EXPIRY: Duration = Duration::from_millis(20);
 /// How often the other processes of this machine are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Sweeps between two looks at all ends of the last day.
+const SWEEPS_BETWEEN_LOOKS: u32 = 40;
 /// Interval of the outbox relay.
 const RELAY_EVERY: Duration = Duration::from_millis(500);
 
@@ -82,6 +84,13 @@ pub(crate) fn start(deps: &Arc<ConsumerDeps>, presence: &Arc<Presence>) -> Backg
         Arc::clone(deps),
         stop.clone(),
         ends::confirm_ends,
+    ));
+    tasks.spawn(every(
+        "second look at older ends",
+        sweep_every.saturating_mul(SWEEPS_BETWEEN_LOOKS),
+        Arc::clone(deps),
+        stop.clone(),
+        ends::confirm_older_ends,
     ));
     tasks.spawn(every(
         "stale sandboxes",

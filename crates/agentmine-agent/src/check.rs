@@ -81,8 +81,13 @@ impl Check {
         match self.exit_code {
             ENDED_SANDBOX => "ended the sandbox".into(),
             NOT_REACHED => "not run, since the set-up ended the sandbox".into(),
+            code if code != 0 && self.timed_out() => format!("{code}, time limit exceeded"),
             code => code.to_string(),
         }
+    }
+
+    fn timed_out(&self) -> bool {
+        self.output.ends_with(Self::TIMED_OUT)
     }
 
     /// How it failed: `failed with exit code 1`.
@@ -160,11 +165,10 @@ impl Check {
     #[must_use]
     pub fn fails_like(&self, other: &Self) -> bool {
         let cut = |check: &Self| check.output.contains(" left out");
-        let timed_out = |check: &Self| check.output.ends_with(Self::TIMED_OUT);
         if self.exit_code == 0 || self.exit_code != other.exit_code || cut(self) || cut(other) {
             return false;
         }
-        if timed_out(self) && timed_out(other) {
+        if self.timed_out() && other.timed_out() {
             let known = errors(&other.output);
             return errors(&self.output).iter().all(|it| known.contains(it));
         }
@@ -599,6 +603,15 @@ mod tests {
             check.verdict(),
             "exit code 127 in 1 ms, as on the base commit"
         );
+    }
+
+    #[test]
+    fn the_code_of_a_check_that_took_too_long_says_so() {
+        let ended = |code| check("t", code, &format!("ok a\n{}", Check::TIMED_OUT)).code();
+        assert_eq!(ended(124), "124, time limit exceeded");
+        // A check that passes may print the same line.
+        assert_eq!(ended(0), "0");
+        assert_eq!(check("t", 124, "ok a").code(), "124");
     }
 
     #[test]

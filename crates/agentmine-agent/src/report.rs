@@ -27,6 +27,8 @@ const MAX_QUOTED: usize = 1_500;
 const MAX_QUOTED_LINES: usize = 15;
 const MAX_ROWS: usize = 50;
 const MAX_NOTE: usize = 1_000;
+/// What is above the text of the model.
+const CLAIM: &str = "_The agent's own words, which AgentMine did not check:_";
 
 /// What a pull request is the result of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +98,8 @@ pub fn pull_request_comment(
     format!("{text}\n\n{}", measured(session, outcome))
 }
 
-/// The model's text, the measured facts, and the footer.
+/// The model's text, what is not done, the measured facts, and the footer. The facts come last: a tracker that limits the length
+/// of a text loses its end.
 fn measured(session: &str, outcome: &RunOutcome) -> String {
     let mut body = String::new();
     if outcome.missing.is_some() {
@@ -104,17 +107,15 @@ fn measured(session: &str, outcome: &RunOutcome) -> String {
     }
     let message = cap(outcome.last_message.trim(), MAX_TEXT);
     if !message.is_empty() {
-        let _ = writeln!(body, "{}\n", neutralized(&message));
+        let quotation = quotation(&neutralized(&message));
+        let _ = writeln!(body, "> {CLAIM}\n>{quotation}\n");
+    }
+    if let Some(missing) = &outcome.missing {
+        let missing = fenced(&cap(missing, MAX_TEXT));
+        let _ = writeln!(body, "### Not done\n\n{missing}\n");
     }
     if !outcome.facts.unchanged {
         body.push_str(&evidence(&outcome.facts));
-    }
-    if let Some(missing) = &outcome.missing {
-        let _ = writeln!(
-            body,
-            "\n### Not done\n\n{}",
-            fenced(&cap(missing, MAX_TEXT))
-        );
     }
     let usage = &outcome.usage;
     let cost = usage.cost().map(|cost| format!(", {cost}"));
@@ -141,14 +142,14 @@ fn opening(asked: Asked<'_>, outcome: &RunOutcome) -> String {
             format!("{verb} #{number}{}", quoted(text))
         }
         (Asked::Task { number, text }, _) => {
-            let text = neutralized(&cap(text.trim(), MAX_TEXT));
-            let gap = if text.is_empty() { "" } else { "\n\n" };
+            let text = quotation(&neutralized(&cap(text.trim(), MAX_TEXT)));
+            let gap = if text.is_empty() { "" } else { "\n" };
             format!("For AgentMine task {number}, which a person created.{gap}{text}")
         }
     }
 }
 
-/// The first lines of a request, as its page shows them. Its boxes are no tasks of the pull request.
+/// The first lines of a request, as its page shows them.
 fn quoted(request: &str) -> String {
     let (shown, _) = incoming::markdown(request);
     let shown = shown.trim();
@@ -158,16 +159,22 @@ fn quoted(request: &str) -> String {
     if first.len() < shown.len() {
         quote.push_str("\n…");
     }
+    match shown.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", quotation(&quote)),
+    }
+}
+
+/// A text as a block quote, which begins with a line end. Check boxes become signs, so that they do not count as tasks of the pull
+/// request. A code block that is not closed ends with the quote.
+fn quotation(text: &str) -> String {
     let mut out = String::new();
-    for line in quote.lines().filter(|_| !shown.is_empty()) {
+    for line in text.lines() {
         let line = without_box(line);
         let gap = if line.is_empty() { "" } else { " " };
         let _ = write!(out, "\n>{gap}{line}");
     }
-    match out.is_empty() {
-        true => out,
-        false => format!("\n{out}"),
-    }
+    out
 }
 
 /// A line of a list without its check box.
@@ -226,7 +233,7 @@ fn checks(out: &mut String, facts: &Facts) {
         let _ = match &check.standing {
             Standing::Ran => writeln!(out, "| `{command}` | {code} | {time} |"),
             Standing::NotRun(why) => {
-                let why = cell(&neutralized(why));
+                let why = neutralized(&cell(why));
                 writeln!(out, "| `{command}` | not run: {why} | |")
             }
             Standing::FailsOnBase | Standing::FailedBefore => writeln!(

@@ -607,7 +607,9 @@ async fn a_client_gets_a_work_tree_and_a_session() {
         (task.id, &task.branch)
     );
     assert!(
-        started.command.contains("codex exec --full-auto"),
+        started
+            .command
+            .contains("codex exec --sandbox workspace-write"),
         "{}",
         started.command
     );

@@ -16,9 +16,11 @@ pub fn fenced(text: &str) -> String {
 }
 
 /// What makes a link or a reference of a text, each in lower case: issues, merge requests and pull requests by
-/// address or by the names of forges (`GH-1`, `GL-1`, `[issue:1]`), and images.
-const REFERENCES: [&str; 11] = [
+/// address or by the names of forges (`GH-1`, `GL-1`, `[issue:1]`), and images. `[!` begins an alert (`[!TIP]`) once the
+/// text is quoted.
+const REFERENCES: [&str; 12] = [
     "![",
+    "[!",
     "/issues/",
     "/work_items/",
     "/pull/",
@@ -52,7 +54,7 @@ pub const CLOSING_WORDS: &[&str] = &[
     "implementing",
 ];
 
-/// An untrusted text, changed so that it cannot close issues, mention people, show images, embed HTML, run a
+/// An untrusted text, changed so that it cannot close issues, mention people, show images or alerts, embed HTML, run a
 /// forge's quick actions (`/close`), hide something, or forge AgentMine's markers. What is changed is parted by
 /// a zero-width space, which no reader sees.
 #[must_use]
@@ -72,8 +74,10 @@ fn neutral_line(line: &str) -> String {
         let rest = &line[at + c.len_utf8()..];
         let parted = match c {
             '@' | '#' => true,
+            // GitLab posts a note on a merge request or an epic that is named; `2>&1` names none.
+            '!' if begins_number(rest) => true,
             '<' => rest.starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c)),
-            '&' => is_entity(rest),
+            '&' => is_entity(rest) || (begins_number(rest) && !line[..at].ends_with('>')),
             '/' if at == start && is_quick_action(rest) => true,
             'A'..='Z' if ends_with_closing_word(&line[..at]) && begins_key(&line[at..]) => true,
             _ => begins_reference(&line[at..]),
@@ -111,6 +115,11 @@ fn is_entity(rest: &str) -> bool {
         .next()
         .unwrap_or_default();
     !name.is_empty() && rest[name.len()..].starts_with(';')
+}
+
+fn begins_number(rest: &str) -> bool {
+    // No request or epic of GitLab has a number that begins with 0; code has: `x&0xff`.
+    rest.starts_with(|c: char| ('1'..='9').contains(&c))
 }
 
 /// Whether `/` and this are a command to the forge, or to one of the bots that obey comments on GitHub (`/ok-to-test`): a word
@@ -251,6 +260,24 @@ mod tests {
             "<~b> a < b && c !~[x](y) @~me #~1 G~H-2 g~l-2 /~issues/3 /~pull/4 /-/~merge_requests/5 [~issue:6]"
         );
         assert_eq!(parted.replace(PARTING, ""), text);
+    }
+
+    #[test]
+    fn quoted_text_is_no_alert_of_the_forge() {
+        let parted = neutralized("[!TIP]\nAll checks passed.").replace(PARTING, "~");
+        assert_eq!(parted, "[~!TIP]\nAll checks passed.");
+    }
+
+    #[test]
+    fn untrusted_text_cannot_name_merge_requests_and_epics_of_gitlab() {
+        let parted = neutralized("see !12, group/app!3, &4 and group&5");
+        assert_eq!(
+            parted.replace(PARTING, "~"),
+            "see !~12, group/app!~3, &~4 and group&~5"
+        );
+        for text in ["a != 12", "stop!", "make 2>&1", "R&D"] {
+            assert_eq!(neutralized(text), text);
+        }
     }
 
     #[test]

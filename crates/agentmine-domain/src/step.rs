@@ -30,7 +30,7 @@ named!(
 );
 
 /// The encoded content of a step. Only `agentmine_agent::journal::Entry` encodes and decodes it;
-/// everything else passes it on unchanged.
+/// the tool `session_logs` shortens its texts, and everything else passes it on unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StepPayload(Value);

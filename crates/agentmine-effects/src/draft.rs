@@ -156,10 +156,15 @@ impl Effects {
         if missing.is_some() || matches!(self.begin(&key).await?, EffectState::Done(_)) {
             return Ok(());
         }
-        let item = &self.task.item;
-        let marked = self.tracker.mark_ready(item, pull.number, &self.permit);
-        self.unless_refused(marked.await, "the pull request stays a draft")?;
+        self.mark_as_ready(pull.number).await?;
         self.done(&key, &()).await
+    }
+
+    /// Marks a pull request of this task as ready for review, if the tracker allows that.
+    pub(crate) async fn mark_as_ready(&self, number: u64) -> Result<(), EffectError> {
+        let item = &self.task.item;
+        let marked = self.tracker.mark_ready(item, number, &self.permit);
+        self.unless_refused(marked.await, "the pull request stays a draft")
     }
 
     /// The open pull request of a task that began with one.

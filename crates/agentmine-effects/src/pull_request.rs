@@ -92,8 +92,8 @@ impl EarlierPullRequest {
 }
 
 impl Effects {
-    /// Opens the pull request. If an earlier attempt already opened it, updates its text unless it
-    /// already reports on `commit`. `missing` is set if the result is partial.
+    /// Opens the pull request. If an earlier attempt already opened it, updates its text unless that reports this result of
+    /// `commit` already: checks that ran again may have ended differently. `missing` is set if the result is partial.
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
@@ -105,8 +105,19 @@ impl Effects {
     ) -> Result<PullRequest, EffectError> {
         let key = EffectKey::pull_request(&new.head);
         let reported = match self.begin(&key).await? {
-            EffectState::Done(result) => Some(opened(&key, result)?.commit),
+            EffectState::Done(result) => Some(opened(&key, result)?),
             EffectState::Fresh | EffectState::Unsure => None,
+        };
+        let is_outdated = reported
+            .as_ref()
+            .is_none_or(|it| it.commit != commit || it.missing.as_deref() != missing);
+        let missed = match reported {
+            Some(it) => it.missing,
+            // It may have been opened all the same.
+            None => self
+                .announced_text(&new.head)
+                .await?
+                .and_then(|it| it.missing),
         };
         let draft = EffectKey::pull_request_draft(&new.head);
         let began = self.store.effect(self.task.id, &draft).await?.is_some();
@@ -119,10 +130,14 @@ impl Effects {
         };
         let pull = match found {
             Some(pull) => {
-                if pull.open && reported.as_deref() != Some(commit) {
+                if pull.open && is_outdated {
                     self.tracker
                         .update_pull_request(item, pull.number, new, &self.permit)
                         .await?;
+                    // One that was opened when the work began becomes ready with the report.
+                    if missed.is_some() && missing.is_none() && !began {
+                        self.mark_as_ready(pull.number).await?;
+                    }
                 }
                 pull
             }

@@ -173,7 +173,7 @@ impl Effects {
         let marker = self.status_marker(&[])?;
         let shown = self.statuses().await?;
         let base = match shown.iter().rfind(|it| marker.is_own(&it.body)) {
-            Some(comment) => base(&comment.body, &before).to_owned(),
+            Some(comment) => base(&comment.body, &before),
             None => {
                 let text = format!("AgentMine tracks this as task {}.", self.task.number);
                 progress_comment(&text, "none yet")
@@ -353,8 +353,9 @@ fn shown_state(task: &Task) -> ShownState {
 }
 
 /// What the newest task says in a comment: without the marker, the earlier tasks and the first of these notices that are
-/// there.
-fn base<'b>(body: &'b str, notices: &[String]) -> &'b str {
+/// there. An edit on a page of the forge changes the line ends to CRLF.
+fn base(body: &str, notices: &[String]) -> String {
+    let body = body.replace("\r\n", "\n");
     let body = body.rsplit_once("\n<!-- agentmine:task=");
     let body = body.map_or("", |(text, _)| text).trim_end();
     let body = match body.ends_with(FOLDED) {
@@ -365,7 +366,8 @@ fn base<'b>(body: &'b str, notices: &[String]) -> &'b str {
         false => body,
     };
     let without = |notices: &String| body.strip_suffix(notices.trim_end());
-    notices.iter().find_map(without).unwrap_or(body).trim_end()
+    let text = notices.iter().find_map(without).unwrap_or(body);
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -410,6 +412,8 @@ mod tests {
             for earlier in ["", &folded] {
                 let shown = format!("{text}{notices}{earlier}{marker}");
                 assert_eq!(base(&shown, &recorded), text);
+                let edited = shown.replace('\n', "\r\n");
+                assert_eq!(base(&edited, &recorded), text);
             }
         }
         assert_eq!(base(&format!("{text}{marker}"), &[notice]), text);

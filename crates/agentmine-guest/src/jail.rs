@@ -44,6 +44,7 @@ const SYSTEM: &[&str] = &[
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
     "/etc/pki/ca-trust",
+    "/etc/pki/java",
     "/etc/pki/tls/cert.pem",
     "/etc/pki/tls/certs",
     "/etc/pki/tls/openssl.cnf",
@@ -248,7 +249,9 @@ mod tests {
             let read = SYSTEM.iter().find(|path| Path::new(key).starts_with(path));
             assert_eq!(read, None, "{key}");
         }
-        assert!(SYSTEM.contains(&"/etc/ssl/certs"));
+        for certificates in ["/etc/ssl/certs", "/etc/pki/java"] {
+            assert!(SYSTEM.contains(&certificates), "{certificates}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{ItemRef, NewTask, Priority, RepositoryKey, Task, TaskId};
+use agentmine_domain::{ItemRef, NewTask, Priority, RepositoryKey, Task, TaskId, TrackerKind};
 use async_trait::async_trait;
 
 use crate::{Enqueued, ScanTime, StoreError};
@@ -98,6 +98,10 @@ pub trait CapacityStore: Send + Sync + 'static {
 
     /// All requests whose tasks wait.
     async fn waiting_requests(&self) -> Result<Vec<WaitingRequest>, StoreError>;
+
+    /// The queued tasks of a tracker that wait for no turn, newest first. Those that do are not read, since there may be
+    /// thousands.
+    async fn admitted(&self, tracker: TrackerKind, host: &str) -> Result<Vec<Task>, StoreError>;
 
     /// The repositories that have waiting tasks, the one that has waited for longest first.
     async fn loads(&self) -> Result<Vec<RepositoryLoad>, StoreError>;

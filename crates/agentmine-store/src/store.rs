@@ -236,12 +236,13 @@ pub trait ReportStore: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<Task>, StoreError>;
 
-    /// Tasks whose end was reported at least `lease` ago, and at most a day, without a finished second look at it
-    /// ([`EffectKey::label_check`]). A task whose item has a later one is omitted. Paged like
-    /// [`Self::unreported`].
+    /// Tasks whose end was reported at least `lease` ago, without a finished second look at it
+    /// ([`EffectKey::label_check`]), of those that ended within `within`, which is a day at most. A task whose item has a
+    /// later one is omitted. Paged like [`Self::unreported`]. It reads all tasks that ended within that time.
     async fn unconfirmed(
         &self,
         lease: Duration,
+        within: Duration,
         after: TaskNumber,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError>;

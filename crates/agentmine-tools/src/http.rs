@@ -3,8 +3,10 @@
 //! It listens on loopback addresses only, and answers only requests whose `Host` names one and whose
 //! `Origin`, if there is one, does too: no web page reaches it by a name that it rebinds.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use axum::extract::Request;
@@ -14,13 +16,17 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use rmcp::handler::server::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::session::{SessionId, SessionManager as _};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum size of a request, in bytes: that of the largest file that can be written, escaped.
 const MAX_BODY: usize = 32 * 1024 * 1024;
-/// Maximum number of open sessions; an unused one ends after five minutes.
+/// Maximum number of open sessions.
 const MAX_SESSIONS: usize = 256;
+/// A session that is not used for this long ends. Many clients cannot use a server any more whose session has ended,
+/// until they are restarted, and an editor is often idle for hours.
+const IDLE: Duration = Duration::from_secs(8 * 60 * 60);
 
 /// Who may connect.
 #[derive(Clone)]
@@ -94,13 +100,14 @@ where
         .with_allowed_origins(["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"])
         .with_max_request_body_bytes(MAX_BODY)
         .with_cancellation_token(ended);
-    let sessions = Arc::new(LocalSessionManager::default());
+    let sessions = Arc::new(sessions());
+    let used = Used::default();
     let service =
         StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&sessions), config);
     let router = axum::Router::new()
         .route_service("/mcp", service)
         .layer(from_fn(move |request, next| {
-            bounded(Arc::clone(&sessions), request, next)
+            bounded(Arc::clone(&sessions), Arc::clone(&used), request, next)
         }))
         .layer(from_fn(move |request, next| {
             admitted(access.clone(), request, next)
@@ -113,6 +120,13 @@ where
     Ok(())
 }
 
+/// No sessions yet, each of which will end after [`IDLE`].
+fn sessions() -> LocalSessionManager {
+    let mut sessions = LocalSessionManager::default();
+    sessions.session_config.keep_alive = Some(IDLE);
+    sessions
+}
+
 /// Refuses a request without the token, before anything of it is checked.
 async fn admitted(access: HttpAccess, request: Request, next: Next) -> Response {
     if access.admits(request.headers()) {
@@ -123,21 +137,61 @@ async fn admitted(access: HttpAccess, request: Request, next: Next) -> Response 
     (StatusCode::UNAUTHORIZED, [scheme], what).into_response()
 }
 
-/// Refuses a request that would begin one session too many: it is in no session, and it does not name its method
-/// in a header, as requests of the stateless revision must.
-async fn bounded(sessions: Arc<LocalSessionManager>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let begins = !headers.contains_key("mcp-session-id") && !headers.contains_key("mcp-method");
-    if begins && sessions.sessions.read().await.len() >= MAX_SESSIONS {
-        let what = format!("{MAX_SESSIONS} sessions are open: end one, or wait");
-        return (StatusCode::SERVICE_UNAVAILABLE, what).into_response();
+/// When each session was used last.
+type Used = Arc<Mutex<HashMap<SessionId, Instant>>>;
+
+fn session_of(headers: &HeaderMap) -> Option<SessionId> {
+    let id = headers.get("mcp-session-id")?;
+    id.to_str().ok().map(Into::into)
+}
+
+/// Ends the session that was not used for the longest time if a request would begin one too many: many clients never
+/// end theirs. A request of the stateless revision names its method in a header and begins none.
+async fn bounded(
+    sessions: Arc<LocalSessionManager>,
+    used: Used,
+    request: Request,
+    next: Next,
+) -> Response {
+    let lock = || used.lock().unwrap_or_else(PoisonError::into_inner);
+    let named = session_of(request.headers());
+    if named.is_none() && !request.headers().contains_key("mcp-method") {
+        let oldest = {
+            let open = sessions.sessions.read().await;
+            let mut used = lock();
+            used.retain(|id, _| open.contains_key(id));
+            let oldest = used.iter().min_by_key(|(_, at)| **at);
+            let oldest = oldest.filter(|_| open.len() >= MAX_SESSIONS);
+            oldest.map(|(id, _)| Arc::clone(id))
+        };
+        if let Some(id) = oldest {
+            // It may have ended meanwhile.
+            let _ = sessions.close_session(&id).await;
+        }
     }
-    next.run(request).await
+    let response = next.run(request).await;
+    if let Some(id) = named.or_else(|| session_of(response.headers()))
+        && sessions.sessions.read().await.contains_key(&id)
+    {
+        lock().insert(id, Instant::now());
+    }
+    response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn session_of_an_idle_editor_stays() {
+        let config = sessions().session_config;
+        assert!(
+            config
+                .keep_alive
+                .is_some_and(|idle| idle >= Duration::from_secs(4 * 60 * 60)),
+            "{config:?}"
+        );
+    }
 
     #[test]
     fn only_the_whole_token_is_let_through() {

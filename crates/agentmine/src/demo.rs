@@ -18,6 +18,7 @@ use tokio::process::Command;
 
 use crate::args::DemoArgs;
 use crate::embedded::{self, Unfinished};
+use crate::git;
 use crate::paths::state_dir;
 use crate::print::{line, program};
 use crate::run::follow;
@@ -36,6 +37,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     let started = Instant::now();
     let mut config = Config::default();
     logging::init(&embedded::quiet(&config.log), config.secrets())?;
+    git::require().await?;
     let folder = match args.dir {
         Some(dir) => dir,
         None => state_dir()?
@@ -105,9 +107,9 @@ async fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     }
     let issue = folder.join("issue.md");
     std::fs::write(&issue, ISSUE)?;
-    git(&repository, &["init", "--quiet", "--initial-branch=main"]).await?;
-    git(&repository, &["add", "."]).await?;
-    git(
+    run_git(&repository, &["init", "--quiet", "--initial-branch=main"]).await?;
+    run_git(&repository, &["add", "."]).await?;
+    run_git(
         &repository,
         &[
             "-c",
@@ -127,7 +129,7 @@ async fn make(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((std::fs::canonicalize(&repository)?, issue))
 }
 
-async fn git(repository: &Path, args: &[&str]) -> Result<()> {
+async fn run_git(repository: &Path, args: &[&str]) -> Result<()> {
     let home = agentmine_git::GitHome::new().context("the temporary folder cannot be written")?;
     let output = Command::from(home.git(agentmine_git::Errand::Trusted))
         .args(args)
@@ -136,16 +138,7 @@ async fn git(repository: &Path, args: &[&str]) -> Result<()> {
         .stderr(Stdio::piped())
         .output()
         .await
-        .map_err(|error| {
-            let failure = Failure::new(Exit::NotFound, "git cannot be started");
-            let failure = match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    failure.hint("install git, for example with `apt-get install git`")
-                }
-                _ => failure,
-            };
-            failure.because(anyhow::Error::new(error))
-        })?;
+        .context("git cannot be started")?;
     if output.status.success() {
         return Ok(());
     }

@@ -5,7 +5,16 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use agentmine_git::{Errand, GitHome, View};
+use agentmine_runtime::exit::{Exit, Failure};
+use anyhow::Result;
 use tokio::process::Command;
+
+/// The first release that reads its configuration where AgentMine writes it (`GIT_CONFIG_GLOBAL`). One before 2.28 also
+/// does not read the repository of a [`View`], and would find no commit in it.
+const OLDEST: (u32, u32) = (2, 32);
+/// What to do about a git that is too old.
+pub(crate) const NEWER: &str =
+    "install a newer git, for example from your distribution's backports, and put it first on PATH";
 
 /// The output of a git command in `folder`; `None` if that is in no repository, or git cannot be started.
 pub(crate) async fn output(folder: &Path, args: &[&str]) -> Option<Output> {
@@ -25,10 +34,54 @@ pub(crate) async fn has_work_tree(folder: &Path) -> bool {
 
 /// What git on this machine answers when it is asked for its version.
 pub(crate) async fn version() -> std::io::Result<Output> {
-    let home = GitHome::new()?;
+    let home =
+        GitHome::new().map_err(|error| no_temporary_folder(&std::env::temp_dir(), &error))?;
     let mut git = Command::from(home.git(Errand::Untrusted));
     git.arg("--version").stdout(Stdio::piped());
     git.stderr(Stdio::piped()).kill_on_drop(true).output().await
+}
+
+/// Never of the kind `NotFound`, which callers report as a missing git.
+fn no_temporary_folder(folder: &Path, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::other(format!(
+        "the temporary folder {} cannot be written: {error}. hint: make room there, or name another one with TMPDIR",
+        folder.display()
+    ))
+}
+
+/// Checks, before anything is made, that git on this machine can be used.
+///
+/// # Errors
+/// [`Exit::NotFound`] if there is none, or it is too old.
+pub(crate) async fn require() -> Result<()> {
+    let asked = version().await.map_err(|error| {
+        let failure = Failure::new(Exit::NotFound, "git cannot be started");
+        let failure = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                failure.hint("install git, for example with `apt-get install git`")
+            }
+            _ => failure,
+        };
+        failure.because(error)
+    })?;
+    if !asked.status.success() {
+        let said = String::from_utf8_lossy(&asked.stderr).trim().to_owned();
+        return Err(Failure::new(Exit::NotFound, format!("git --version failed: {said}")).into());
+    }
+    match too_old(&String::from_utf8_lossy(&asked.stdout)) {
+        None => Ok(()),
+        Some(what) => Err(Failure::new(Exit::NotFound, what).hint(NEWER).into()),
+    }
+}
+
+/// What is wrong with a git that answers this when it is asked for its version. An answer that cannot be parsed counts as new enough.
+pub(crate) fn too_old(answer: &str) -> Option<String> {
+    let version = answer.trim().strip_prefix("git version ")?;
+    let version = version.split_whitespace().next()?;
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>());
+    let seen = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let (major, minor) = OLDEST;
+    (seen < OLDEST).then(|| format!("git is {version}, expected {major}.{minor} or newer"))
 }
 
 /// Files that differ from the last commit, or are not in it, outside of `.agentmine`; sorted. Empty where git cannot say.
@@ -73,6 +126,33 @@ mod tests {
         let list = ["ls-files", "--cached", "--others", "--exclude-standard"];
         let done = output(folder, &list).await.unwrap();
         assert!(String::from_utf8_lossy(&done.stdout).contains("top"));
+    }
+
+    #[test]
+    fn a_git_that_ignores_our_configuration_is_too_old() {
+        for (answer, is_too_old) in [
+            ("git version 2.25.1\n", true),
+            ("git version 2.31.8", true),
+            ("git version 1.9.5", true),
+            ("git version 2.32.0", false),
+            ("git version 2.39.5 (Apple Git-154)\n", false),
+            ("git version 2.54.0.rc1.windows.1", false),
+            ("git version 3.0.0", false),
+            ("git version unknown", false),
+            ("", false),
+        ] {
+            assert_eq!(too_old(answer).is_some(), is_too_old, "{answer}");
+        }
+        let why = too_old("git version 2.25.1\n").unwrap();
+        assert_eq!(why, "git is 2.25.1, expected 2.32 or newer");
+    }
+
+    #[test]
+    fn a_missing_temporary_folder_is_no_missing_git() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let shown = no_temporary_folder(Path::new("/gone"), &missing);
+        assert_ne!(shown.kind(), std::io::ErrorKind::NotFound);
+        assert!(shown.to_string().contains("/gone cannot be written"));
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use url::Url;
 
 use crate::again;
 use crate::embedded::{self, Embedded, Unfinished};
+use crate::git;
 use crate::live::{self, Ending};
 use crate::loop_args::LoopArgs;
 use crate::print::{clean, line, program};
@@ -44,6 +45,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     config.warn_of_exposures(&sources);
     embedded::configure(&mut config, args.with.sandbox.into())?;
     apply_flags(&mut config, &args.with)?;
+    git::require().await?;
     let repository = std::fs::canonicalize(&args.repo).map_err(|error| {
         Failure::new(
             Exit::NotFound,

@@ -19,7 +19,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{Addressed, ItemKind, ItemRef, PublicStatus, RepositoryKey, Task};
+use agentmine_domain::{
+    Addressed, ItemKind, ItemRef, PublicStatus, RepositoryKey, Task, TrackerKind,
+};
 use agentmine_effects::draft_number;
 use agentmine_store::TaskFilter;
 use agentmine_trackers::{Comment, Tracker, TrackerError};
@@ -33,10 +35,11 @@ use crate::deps::ProducerDeps;
 pub(crate) use obey::{Begin, announce_and_label, begin_again};
 use obey::{Given, Outcome};
 use place::{NEWEST, Place};
-use seen::Due;
 pub use seen::SeenCommands;
+use seen::{Due, apart};
 
-/// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories.
+/// Time between two looks at a repository with a task in progress, or one that waits while there are [`FEW`] repositories. On
+/// GitHub it is longer where there are many of the former ([`apart`]).
 const EVERY: Duration = Duration::from_secs(15);
 /// So few repositories are all looked at so often.
 const FEW: usize = 20;
@@ -103,8 +106,13 @@ async fn due(
     own: &[&Place],
 ) -> HashSet<RepositoryKey> {
     let (mut first, mut again) = (Vec::new(), Vec::new());
+    let apart = match tracker.kind() {
+        TrackerKind::GitHub => apart(own.iter().filter(|place| place.live).count(), EVERY),
+        // It says itself where something is new.
+        TrackerKind::GitLab | TrackerKind::Local => Duration::ZERO,
+    };
     for place in own {
-        match deps.commands.due(place) {
+        match deps.commands.due(place, apart) {
             Due::First => first.push(place.item.clone()),
             Due::Again => again.push(place.item.clone()),
             Due::Later => {}

@@ -11,6 +11,9 @@ use super::place::Place;
 
 /// The least time between two looks at another one, so that a person is obeyed within a minute.
 const QUIET: Duration = Duration::from_secs(44);
+/// So many repositories with a task in progress are looked at in each interval. On GitHub a look is two requests, and all that
+/// use a token, other producers too, have 900 in a minute, whatever the answers are.
+const OFTEN: u32 = 30;
 /// Comments that are known to need nothing more. Past it, all are forgotten and looked up again.
 const MOST_SETTLED: usize = 20_000;
 
@@ -37,13 +40,14 @@ impl SeenCommands {
         seen.settled.insert(comment);
     }
 
-    /// Whether a place is to be checked now; then it is not due again for a while.
-    pub(super) fn due(&self, place: &Place) -> Due {
+    /// Whether a place is to be checked now; then it is not due again for a while, with a task in progress for `apart`.
+    pub(super) fn due(&self, place: &Place, apart: Duration) -> Due {
         let mut seen = self.lock();
         let key = place.item.repository();
         let due = match seen.looked.get(&key) {
             None => Due::First,
-            Some(last) if place.live || last.elapsed() >= QUIET => Due::Again,
+            Some(last) if place.live && last.elapsed() >= apart => Due::Again,
+            Some(last) if last.elapsed() >= QUIET => Due::Again,
             Some(_) => return Due::Later,
         };
         seen.looked.insert(key, Instant::now());
@@ -55,6 +59,17 @@ impl SeenCommands {
     }
 }
 
+/// The least time between two looks at a repository with a task in progress, of so many, each of which costs requests.
+pub(super) fn apart(live: usize, interval: Duration) -> Duration {
+    let live = u32::try_from(live).unwrap_or(u32::MAX);
+    match live {
+        ..=OFTEN => Duration::ZERO,
+        _ => (interval.saturating_mul(live) / OFTEN)
+            .saturating_sub(Duration::from_secs(1))
+            .min(QUIET),
+    }
+}
+
 /// Whether a place is to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
@@ -62,4 +77,39 @@ pub(super) enum Due {
     First,
     Again,
     Later,
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_domain::{ItemKind, ItemRef, TrackerKind};
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(15);
+
+    #[test]
+    fn many_repositories_in_progress_are_looked_at_less_often_and_within_a_minute() {
+        let seconds = |live| apart(live, INTERVAL).as_secs();
+        assert_eq!([0, 1, 30].map(seconds), [0, 0, 0]);
+        assert_eq!([40, 60, 1000, usize::MAX].map(seconds), [19, 29, 44, 44]);
+    }
+
+    #[test]
+    fn a_repository_in_progress_is_due_again_after_its_time() {
+        let mut place = Place::of(ItemRef {
+            tracker: TrackerKind::GitHub,
+            host: "github.com".into(),
+            repo_id: "1".into(),
+            repo_path: "octo/demo".into(),
+            kind: ItemKind::Issue,
+            number: 7,
+        });
+        place.live = true;
+        let seen = SeenCommands::default();
+        assert_eq!(seen.due(&place, INTERVAL), Due::First);
+        assert_eq!(seen.due(&place, INTERVAL), Due::Later);
+        assert_eq!(seen.due(&place, Duration::ZERO), Due::Again);
+        place.live = false;
+        assert_eq!(seen.due(&place, Duration::ZERO), Due::Later);
+    }
 }

@@ -169,6 +169,7 @@ impl Look<'_> {
             mark: mark.map(|mark| (mark.to_owned(), Instant::now())),
             ..Seen::default()
         };
+        now.unsure = seen.unsure.filter(|_| seen.head == now.head);
         now.foreign = seen.foreign.filter(|_| seen.head == now.head);
         let since = seen.since.filter(|_| seen.head == now.head);
         now.since = Some(since.unwrap_or_else(Instant::now));
@@ -215,6 +216,7 @@ impl Look<'_> {
         let requests = Requests::read(self.tracker.as_ref(), &item, &rounds, &given);
         let requests = requests.await?;
         let red = Red::read(self.tracker.as_ref(), &item, pull).await?;
+        seen.conflicts(red.conflict);
         let settle = self.deps.config.rounds.settle_seconds;
         let first = requests.first().into_iter().chain(red.first()).min();
         // A check may never end, as one that waits for a person: what people ask for does not wait for it, and a red one
@@ -227,17 +229,11 @@ impl Look<'_> {
         let mut cause = RoundCause {
             requests: requests.ids(),
             checks: red.checks.clone(),
-            conflict: red.conflict,
+            conflict: red.conflict == Some(true),
             target: None,
         };
-        if cause.is_empty() && !red.of_base {
-            seen.settled = true;
-            if is_younger_than(pull.updated_at, SAME_TIME) {
-                // A mark says nothing of comments.
-                (seen.again, seen.mark) = (Some(Instant::now()), None);
-            } else {
-                seen.again = Some(Instant::now() + apart(age));
-            }
+        if cause.is_empty() && (seen.is_unsure() || !red.of_base) {
+            seen.settle(is_younger_than(pull.updated_at, SAME_TIME), apart(age));
             return Ok(None);
         }
         let max = self.deps.config.rounds.max;

@@ -20,7 +20,8 @@ pub(super) struct Red {
     pub(super) of_base: bool,
     /// Whether a check has no outcome yet: one round is for all of them.
     pub(super) pending: bool,
-    pub(super) conflict: bool,
+    /// Whether it conflicts with its target branch; `None` while the forge finds out.
+    pub(super) conflict: Option<bool>,
     since: Option<DateTime<Utc>>,
 }
 
@@ -31,7 +32,7 @@ impl Red {
         item: &ItemRef,
         pull: &OpenPull,
     ) -> Result<Self, TrackerError> {
-        let conflict = tracker.conflicts(item).await?.unwrap_or(false);
+        let conflict = tracker.conflicts(item).await?;
         let Checks {
             red,
             pending,

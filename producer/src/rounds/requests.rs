@@ -149,27 +149,45 @@ fn asks(comment: &Comment, login: &str) -> bool {
     }
 }
 
-/// Whether a text names somebody with an `@`, outside of quotations.
+/// Whether a text names somebody with an `@`, as forges read it: outside of quotations, blocks of code and addresses.
 fn mentions(text: &str, login: &str) -> bool {
     // The bot of an App is mentioned without what its name ends with.
     let login = login.strip_suffix("[bot]").unwrap_or(login).to_lowercase();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let lines = text.lines();
-    lines
-        .filter(|line| !line.trim_start().starts_with('>'))
-        .any(|line| {
-            let line = line.to_lowercase();
-            line.match_indices('@').any(|(at, _)| {
-                let before = line[..at].chars().next_back();
-                let Some(after) = line[at + 1..].strip_prefix(&login) else {
-                    return false;
-                };
-                let is_free = before.is_none_or(|c| !is_name(c) && c != '`');
-                let mut rest = after.chars();
-                let end = rest.next();
-                is_free && end.is_none_or(|c| !is_name(c))
-            })
+    // The fence of the block of code that a line is in.
+    let mut open = "";
+    let lines = text.lines().filter(|line| {
+        let line = line.trim();
+        let run = |c: char| &line[..line.len() - line.trim_start_matches(c).len()];
+        let fence = [run('`'), run('~')].into_iter().find(|it| it.len() >= 3);
+        match fence {
+            // With another backtick it is code in a line of text.
+            Some(fence) if open.is_empty() && !line[fence.len()..].contains('`') => open = fence,
+            Some(fence) if !open.is_empty() && fence == line && fence.starts_with(open) => {
+                open = "";
+            }
+            Some(_) | None => return open.is_empty() && !line.starts_with('>'),
+        }
+        false
+    });
+    lines.map(str::to_lowercase).any(|line| {
+        line.match_indices('@').any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let Some(after) = line[at + 1..].strip_prefix(&login) else {
+                return false;
+            };
+            let word = line[..at].rsplit(char::is_whitespace).next();
+            let is_address = word.is_some_and(|word| word.contains("://"));
+            let is_free = before.is_none_or(|c| !is_name(c) && c != '`');
+            let mut rest = after.chars();
+            let ends = match rest.next() {
+                // `@name/team` is a team of an organization, and GitLab's names have dots.
+                Some('/' | '.') => !rest.next().is_some_and(is_name),
+                end => !end.is_some_and(is_name),
+            };
+            is_free && !is_address && ends
         })
+    })
 }
 
 #[cfg(test)]
@@ -190,12 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn a_mention_is_the_whole_name_outside_of_quotations() {
+    fn a_mention_is_the_whole_name_outside_of_quotations_code_and_addresses() {
         for text in [
             "@agentmine-bot please",
             "hi\n@AgentMine-Bot: rename it",
             "(@agentmine-bot)",
             "ok, @agentmine-bot.",
+            "@alice/@agentmine-bot...",
+            "```sh\nmake\n```\n@agentmine-bot why?",
+            "```\n    main()\n    ~~~~^^\n```\n@agentmine-bot fix it",
+            "```make``` fails\n@agentmine-bot fix it",
         ] {
             assert!(mentions(text, "agentmine-bot"), "{text}");
             assert!(mentions(text, "agentmine-bot[bot]"), "{text}");
@@ -206,6 +228,11 @@ mod tests {
             "@agentmine-bot-two",
             "mail@agentmine-bot",
             "`@agentmine-bot`",
+            "```\n* @agentmine-bot\n```",
+            "````md\n```\n@agentmine-bot\n```\n````",
+            "@agentmine-bot/reviewers please",
+            "@agentmine-bot.staging please",
+            "https://forge.example/@agentmine-bot",
             "agentmine-bot",
             "@",
         ] {

@@ -25,6 +25,8 @@ pub(super) struct Seen {
     pub(super) mark: Option<(String, Instant)>,
     /// When this head was seen first.
     pub(super) since: Option<Instant>,
+    /// Since when it is not known whether it conflicts with its target branch.
+    pub(super) unsure: Option<Instant>,
     /// Since when the head is not a commit of AgentMine. A list may lag behind a push, so a later look decides.
     pub(super) foreign: Option<Instant>,
     /// When it is looked for again while its repository is not shown.
@@ -33,6 +35,8 @@ pub(super) struct Seen {
 
 /// How long marks alone are trusted.
 const LONGEST_BY_MARK: Duration = Duration::from_secs(6 * 3600);
+/// How long each scan asks again whether it conflicts with its target branch, while that is not known.
+const LONGEST_UNSURE: Duration = Duration::from_secs(120);
 
 impl Seen {
     /// Whether nothing became due since it was read, as far as its time and its head tell.
@@ -49,6 +53,32 @@ impl Seen {
     pub(super) fn is_marked(&self, mark: Option<&str>) -> bool {
         let same = self.mark.as_ref().filter(|(known, _)| mark == Some(known));
         same.is_some_and(|(_, at)| at.elapsed() < LONGEST_BY_MARK)
+    }
+
+    /// Notes whether it conflicts with its target branch.
+    pub(super) fn conflicts(&mut self, conflict: Option<bool>) {
+        self.unsure = match conflict {
+            None => self.unsure.or_else(|| Some(Instant::now())),
+            Some(_) => None,
+        };
+    }
+
+    /// Whether the forge is likely to know soon whether it conflicts with its target branch. Forges find that out only when
+    /// asked after the target branch moved: where that moves between any two looks, the answer would never be known.
+    pub(super) fn is_unsure(&self) -> bool {
+        let since = self.unsure.map(|since| since.elapsed());
+        since.is_some_and(|since| since < LONGEST_UNSURE)
+    }
+
+    /// Nothing is due. The checks are read again after `apart`. If somebody wrote `just_now`, or a conflict is not known yet,
+    /// the next scan reads everything again.
+    pub(super) fn settle(&mut self, just_now: bool, apart: Duration) {
+        self.settled = true;
+        match just_now || self.is_unsure() {
+            // A mark says nothing of comments.
+            true => (self.again, self.mark) = (Some(Instant::now()), None),
+            false => self.again = Some(Instant::now() + apart),
+        }
     }
 }
 
@@ -78,6 +108,37 @@ mod tests {
             mark: mark.map(|(mark, at)| (mark.to_owned(), at)),
             ..Seen::default()
         }
+    }
+
+    #[test]
+    fn what_may_conflict_is_read_again_by_the_next_scan_for_a_while() {
+        let apart = Duration::from_secs(60);
+        let settled = |conflict, just_now| {
+            let mut seen = seen(Some(("checking", Instant::now())));
+            seen.conflicts(conflict);
+            seen.settle(just_now, apart);
+            assert!(seen.settled);
+            seen
+        };
+        for (conflict, just_now, is_due) in [
+            (Some(false), false, false),
+            (Some(false), true, true),
+            (None, false, true),
+        ] {
+            let seen = settled(conflict, just_now);
+            assert_eq!(seen.is_due(), is_due, "{conflict:?} {just_now}");
+            assert_eq!(seen.is_marked(Some("checking")), !is_due);
+        }
+        let mut seen = settled(None, false);
+        seen.conflicts(Some(false));
+        assert!(!seen.is_unsure());
+        let Some(old) = Instant::now().checked_sub(LONGEST_UNSURE) else {
+            return;
+        };
+        seen.unsure = Some(old);
+        seen.conflicts(None);
+        seen.settle(false, apart);
+        assert!(!seen.is_due());
     }
 
     #[test]

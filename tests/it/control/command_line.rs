@@ -161,7 +161,7 @@ fn a_worker_is_started_listed_and_removed() {
     let command = String::from_utf8(output.stdout).unwrap();
     // Only the command, for `sh -c "$(agentmine worker run 1)"`.
     assert!(
-        command.starts_with("cd '") && command.contains("codex exec --full-auto"),
+        command.starts_with("cd '") && command.contains("codex exec --sandbox workspace-write"),
         "{command}"
     );
     let list = world.json(&["worker", "list"]);

@@ -1,5 +1,7 @@
 //! What people do to items, branches and repositories, beyond closing and labelling.
 
+use std::collections::HashSet;
+
 use chrono::Utc;
 use serde_json::json;
 
@@ -105,6 +107,12 @@ impl Forge {
     /// If there is no such repository.
     pub fn archive(&self, repo: &str, archived: bool) {
         self.with_repo_mut(repo, |repo| repo.archived = archived);
+    }
+
+    /// Whether a pull request conflicts with its target branch is not known from now on until that was asked since either
+    /// branch moved, as on busy servers.
+    pub fn find_conflicts_late(&self) {
+        self.inner.lock().asked_conflicts = Some(HashSet::new());
     }
 
     /// Somebody hides a repository from everybody, or shows it again.

@@ -20,7 +20,13 @@ pub(super) fn dispatch(
     match (ask.method.as_str(), rest) {
         ("GET", []) => list(inner, ask, repo),
         ("POST", []) => create(inner, state, ask, name),
-        ("GET", [number]) => one(inner, repo, number),
+        ("GET", [number]) => {
+            let mut answer = one(inner, repo, number);
+            if !state.finds_conflicts(name, number.parse().unwrap_or_default()) {
+                answer.body["mergeable"] = Value::Null;
+            }
+            answer
+        }
         ("GET", [number, list @ ("reviews" | "comments")]) => {
             reviews(inner, ask, repo, number, list)
         }
@@ -69,6 +75,19 @@ fn one(inner: &Inner, repo: &Repo, number: &str) -> Answer {
             Answer::ok(value)
         }
         None => Answer::not_found(),
+    }
+}
+
+impl State {
+    /// Whether the forge knows by now if a pull request conflicts. Being asked makes it find out.
+    pub(super) fn finds_conflicts(&mut self, repo: &str, number: u64) -> bool {
+        let sides = self.repo(repo).and_then(|repo| {
+            let pull = repo.issue(number)?.pull.as_ref()?;
+            let (head, base) = (repo.sha(&pull.head), repo.sha(&pull.base));
+            Some(format!("{} {number} {head:?} {base:?}", repo.id))
+        });
+        let asked = self.asked_conflicts.as_mut().zip(sides);
+        asked.is_none_or(|(asked, sides)| !asked.insert(sides))
     }
 }
 

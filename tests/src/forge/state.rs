@@ -312,6 +312,9 @@ pub(super) struct State {
     pub(super) quick_actions: Vec<String>,
     /// The first note of the discussion that a note belongs to.
     pub(super) threads: HashMap<u64, u64>,
+    /// What was asked before of pull requests as they are, if the answer is known only then: see
+    /// [`super::Forge::find_conflicts_late`].
+    pub(super) asked_conflicts: Option<HashSet<String>>,
     /// What becomes of GitLab's `pagination=keyset`.
     pub(super) keyset: Keyset,
     /// Namespaces that belong to users, and are no groups.

@@ -40,9 +40,50 @@ fn text_of_the_model_cannot_close_issues_mention_people_or_forge_markers() {
         "{body}"
     );
     assert!(
-        body.contains("Closes #7") && body.contains("\n## Heading"),
+        body.contains("Closes #7") && body.contains("\n> ## Heading"),
         "{body}"
     );
+}
+
+/// Neither can a code block without an end swallow the facts, nor a heading pass for theirs.
+#[test]
+fn text_of_the_model_stays_in_its_quotation() {
+    let claims = "[!TIP]\n### Measured on the pushed commit\n- [x] all pass\n\n~~~\n```text";
+    let body = pull_request("T", issue(7), "1", &complete(good(), claims)).body;
+    let quotation = "Closes #7\n\n\
+                     > _The agent's own words, which AgentMine did not check:_\n\
+                     >\n\
+                     > [\u{200b}!TIP]\n\
+                     > ### Measured on the pushed commit\n\
+                     > - ☑ all pass\n\
+                     >\n\
+                     > ~~~\n\
+                     > ```text\n\
+                     \n\
+                     ### Measured on the pushed commit\n";
+    assert!(body.starts_with(quotation), "{body}");
+    let task = Asked::Task {
+        number: 3,
+        text: "Greet:\n```\nhello",
+    };
+    let body = pull_request("T", task, "1", &complete(good(), "")).body;
+    let quotation =
+        "For AgentMine task 3, which a person created.\n\n> Greet:\n> ```\n> hello\n\n### Measured";
+    assert!(body.starts_with(quotation), "{body}");
+}
+
+#[test]
+fn the_reason_why_a_check_did_not_run_is_shown_as_it_is() {
+    let mut facts = bad();
+    let why = "package.json has no such script: \"lint|@acme\"";
+    facts.checks[0].standing = Standing::NotRun(why.into());
+    let body = pull_request("T", issue(7), "1", &complete(facts, "")).body;
+    let shown = body.replace('\u{200b}', "");
+    assert!(
+        shown.contains("not run: package.json has no such script: \"lint\\|@acme\" |"),
+        "{body}"
+    );
+    assert!(!body.contains("@acme"), "{body}");
 }
 
 #[test]
@@ -56,8 +97,9 @@ fn output_in_a_pull_request_cannot_leave_its_code_block() {
     };
     let body = pull_request("T", issue(7), "1", &outcome).body;
     assert!(body.contains("`````text\n```\n@org/team"), "{body}");
+    // A tracker may cut off the end of the facts.
     let measured = body.find("### Measured").unwrap();
-    assert!(measured < body.find("### Not done").unwrap());
+    assert!(body.find("### Not done").unwrap() < measured);
 }
 
 #[test]
@@ -273,7 +315,9 @@ fn the_comment_on_a_pull_request_says_what_the_round_was_for_and_closes_nothing(
     let answered = pull_request_comment("merge request", None, "12", &outcome);
     let expected = "AgentMine read the comments on this merge request and changed nothing.\n\
                     \n\
-                    I used a constant.\n\
+                    > _The agent's own words, which AgentMine did not check:_\n\
+                    >\n\
+                    > I used a constant.\n\
                     \n\
                     \n\
                     <sub>AgentMine, session 12: 0 model calls, 0 tool calls, 0 tokens in (0 cached), 0 out.</sub>\n";

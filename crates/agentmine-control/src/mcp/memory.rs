@@ -9,9 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::context::Context;
+use super::fitting::fitting;
 use super::resources::{Part, ResourceKind};
 use super::tool::{Effect, ToolDef, to_value};
-use crate::memory::{self, MemoryChange, MemoryFields, MemoryQuery, NewMemory, ProjectMemory};
+use crate::memory::{
+    self, MemoryChange, MemoryFields, MemoryList, MemoryQuery, NewMemory, ProjectMemory,
+};
 use crate::worker::blocking;
 use crate::{ControlError, LocalProject};
 
@@ -250,11 +253,22 @@ async fn list(it: Arc<Context>, args: MemoryListArgs) -> Result<MemoryPage, Cont
         cursor: args.cursor,
         limit: crate::tasks::limit_of(args.limit)?,
     };
-    let page = memory::list(of(&it, &project), &query).await?;
+    page(memory::list(of(&it, &project), &query).await?)
+}
+
+/// The part of a list that fits into an answer.
+fn page(list: MemoryList) -> Result<MemoryPage, ControlError> {
+    let (records, is_cut) = fitting(list.records, |record| {
+        record.entry.summary.len() + record.entry.content.len()
+    });
+    let last = records.last().filter(|_| is_cut);
+    let next_cursor = last
+        .map(|record| &record.entry.id)
+        .or(list.next_cursor.as_ref());
     Ok(MemoryPage {
-        project: page.project.to_string(),
-        records: page.records.iter().map(record).collect::<Result<_, _>>()?,
-        next_cursor: page.next_cursor.map(|id| id.to_string()),
+        project: list.project.to_string(),
+        next_cursor: next_cursor.map(ToString::to_string),
+        records: records.iter().map(record).collect::<Result<_, _>>()?,
     })
 }
 
@@ -316,4 +330,50 @@ fn converted<T: serde::de::DeserializeOwned>(answer: &impl Serialize) -> Result<
     let value = to_value(answer)?;
     serde_json::from_value(value)
         .map_err(|error| ControlError::Store(agentmine_store::StoreError::Fault(error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_domain::{Confidence, MemoryEntry, MemorySource, MemoryStatus, ProjectName};
+    use chrono::Utc;
+
+    use super::*;
+
+    #[test]
+    fn records_that_do_not_fit_follow_the_cursor() {
+        let record = |id: &str, content: usize| MemoryRecord {
+            entry: MemoryEntry {
+                id: id.parse().unwrap(),
+                category: "tooling".into(),
+                title: "T".into(),
+                summary: String::new(),
+                content: "x".repeat(content),
+                status: MemoryStatus::Active,
+                tags: Vec::new(),
+                source: MemorySource::Human,
+                confidence: Confidence::High,
+                expires_at: None,
+            },
+            version: 1,
+            created_at: Utc::now(),
+            updated_at: Utc::now(),
+        };
+        let list = |content: usize| MemoryList {
+            project: ProjectName::of_forge("github.com", "acme/shop"),
+            records: ["a", "b", "c", "d", "e"]
+                .map(|id| record(id, content))
+                .into(),
+            next_cursor: Some("e".parse().unwrap()),
+        };
+        let short = page(list(100)).unwrap();
+        assert_eq!(
+            (short.records.len(), short.next_cursor.as_deref()),
+            (5, Some("e"))
+        );
+        let long = page(list(8 * 1024)).unwrap();
+        assert_eq!(
+            (long.records.len(), long.next_cursor.as_deref()),
+            (4, Some("d"))
+        );
+    }
 }

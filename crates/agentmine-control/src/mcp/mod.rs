@@ -7,6 +7,7 @@
 
 mod agents;
 mod context;
+mod fitting;
 mod memory;
 mod queue;
 mod resources;

@@ -81,7 +81,8 @@ pub fn command_line(
             "claude --dangerously-skip-permissions -p"
         }
         (ClientProgram::Codex, Approval::Asked) => "codex",
-        (ClientProgram::Codex, Approval::Automatic) => "codex exec --full-auto",
+        // `exec` asks nobody. `--full-auto`, which meant the same, is an error since Codex 0.147.
+        (ClientProgram::Codex, Approval::Automatic) => "codex exec --sandbox workspace-write",
         (ClientProgram::GeminiCli, Approval::Asked) => "gemini -i",
         (ClientProgram::GeminiCli, Approval::Automatic) => "gemini --yolo -p",
     };
@@ -153,7 +154,7 @@ mod tests {
     fn only_an_automatic_client_has_the_flag_that_approves_everything() {
         for (client, flag) in [
             (ClientProgram::ClaudeCode, "--dangerously-skip-permissions"),
-            (ClientProgram::Codex, "--full-auto"),
+            (ClientProgram::Codex, "--sandbox workspace-write"),
             (ClientProgram::GeminiCli, "--yolo"),
         ] {
             let line = |approval| command_line(client, approval, Path::new("/w"), "x").unwrap();

@@ -143,7 +143,8 @@ fn mark(kind: ItemKind, tracker: TrackerKind) -> char {
 }
 
 fn title(title: &str) -> String {
-    format!("`{}`", cell(&line(title, MAX_TITLE)))
+    // Outside of a table a code span shows a backslash.
+    format!("`{}`", line(title, MAX_TITLE).replace('`', "'"))
 }
 
 fn reason(reason: &TaskReason) -> String {

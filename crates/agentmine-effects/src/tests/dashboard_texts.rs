@@ -263,10 +263,10 @@ fn a_task_that_was_begun_shows_its_branch_or_its_pull_request() {
 #[test]
 fn titles_and_reasons_are_bounded_and_of_one_line() {
     let mut long = in_state(TaskState::Leased(Phase::Running));
-    long.title = format!("a\n`b` {}", "c".repeat(200));
+    long.title = format!("a\n`b|` {}", "c".repeat(200));
     let text = at_work(vec![entry(long, &[("working", &"d ".repeat(500))])]);
     let (_, shown) = text.split_once("issues/7) ").unwrap();
-    let title = format!("`a 'b' {}…`, task 3\n", "c".repeat(114));
+    let title = format!("`a 'b|' {}…`, task 3\n", "c".repeat(113));
     let reason = format!("  - `working`: {}…\n", "d ".repeat(250));
     assert!(shown.starts_with(&format!("{title}{reason}")), "{shown}");
 }

@@ -81,6 +81,50 @@ async fn an_open_pull_request_is_updated_only_for_another_commit() {
     assert_eq!(world.writes(), 2);
 }
 
+/// A worker was lost after it opened the pull request, and the checks of the next one end in another way.
+#[tokio::test]
+async fn a_pull_request_says_what_the_newest_measurement_of_its_commit_showed() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    let (partial, complete) = (pull_of(&world, "partial"), pull_of(&world, "complete"));
+    let missing = Some("the check failed");
+    for (new, missing, requests) in [
+        (&partial, missing, vec!["create_pull_request"]),
+        (&partial, missing, vec![]),
+        (
+            &complete,
+            None,
+            vec!["update_pull_request 21", "mark_ready 21"],
+        ),
+        (&complete, None, vec![]),
+        (&partial, missing, vec!["update_pull_request 21"]),
+    ] {
+        let shown = effects.pull_request(new, "commit-1", missing).await;
+        assert_eq!(shown.unwrap(), opened());
+        assert_eq!(world.requests(), requests);
+        assert_eq!(world.tracker.forge().pulls[0].1.title, new.title);
+        let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
+        assert_eq!(earlier.missing.as_deref(), missing);
+    }
+}
+
+#[tokio::test]
+async fn a_partial_draft_whose_response_was_lost_becomes_ready_with_a_complete_result() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    let new = pull_of(&world, "one");
+    world.tracker.forge().lost.push("create_pull_request");
+    let lost = effects.pull_request(&new, "commit-1", Some("the check failed"));
+    lost.await.unwrap_err();
+    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    let requests = [
+        "create_pull_request",
+        "update_pull_request 21",
+        "mark_ready 21",
+    ];
+    assert_eq!(world.requests(), requests);
+}
+
 #[tokio::test]
 async fn what_a_pull_request_was_about_to_say_of_another_commit_is_not_taken_for_said() {
     let world = World::new().await;

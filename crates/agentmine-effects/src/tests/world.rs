@@ -262,7 +262,9 @@ impl World {
     }
 
     pub(super) async fn unconfirmed(&self) -> Vec<Task> {
-        let all = self.store.unconfirmed(Duration::ZERO, TaskNumber(0), 10);
+        let day = Duration::from_secs(24 * 3600);
+        let none = TaskNumber(0);
+        let all = self.store.unconfirmed(Duration::ZERO, day, none, 10);
         all.await.unwrap()
     }
 

@@ -60,6 +60,30 @@ const MAX_REFS: usize = 64 * 1024 * 1024;
 /// More packs than these are joined into one.
 const MAX_PACKS: usize = 30;
 
+/// What a failed update means for a mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Consequence {
+    /// The mirror is unchanged: a network failure says nothing about it, and room may become free once other mirrors are no
+    /// longer in use.
+    None,
+    /// It has too much to fetch for the time that a clone waits, and fetches it afterwards.
+    Behind,
+    /// It is filled again.
+    Spoiled,
+}
+
+impl Consequence {
+    fn of(error: &MirrorError) -> Self {
+        match error {
+            MirrorError::Io(error) if error.kind() == io::ErrorKind::TimedOut => Self::Behind,
+            MirrorError::Io(_) => Self::Spoiled,
+            // The lock that a killed git left stops the next update as well.
+            MirrorError::Git(said) if said.contains(".lock") => Self::Spoiled,
+            MirrorError::Git(_) | MirrorError::TooLarge => Self::None,
+        }
+    }
+}
+
 /// The mirror of one session's repository.
 #[derive(Debug)]
 pub(crate) struct Mirror {
@@ -164,6 +188,9 @@ impl Mirror {
         };
         self.place.write_config()?;
         if !self.is_as_good_as(&host, request).await? {
+            if self.place.is_behind() {
+                return Ok(None);
+            }
             let Some(_update) = self.wait_for_update().await? else {
                 return Ok(None);
             };
@@ -196,15 +223,15 @@ impl Mirror {
         Ok(own.is_some_and(|own| own.are_as_good_as(host, &request.wants)))
     }
 
-    /// Brings it up to date while a clone waits. After a time limit, or with a lock that a killed git left, the next update
-    /// would fail as well, so the mirror is filled again. A failure of the network says nothing about the mirror.
+    /// Brings it up to date while a clone waits.
     async fn update(&self) -> Result<(), MirrorError> {
         let fetched = self.fetch(UPDATE_LIMIT).await;
-        match &fetched {
-            Err(MirrorError::Io(_)) => self.place.spoil(),
-            Err(MirrorError::Git(said)) if said.contains(".lock") => self.place.spoil(),
-            // The mirrors that are in use may leave room again.
-            Ok(()) | Err(MirrorError::Git(_) | MirrorError::TooLarge) => {}
+        if let Err(error) = &fetched {
+            match Consequence::of(error) {
+                Consequence::None => {}
+                Consequence::Behind => self.place.fall_behind(),
+                Consequence::Spoiled => self.place.spoil(),
+            }
         }
         fetched
     }
@@ -255,9 +282,10 @@ impl Mirror {
         )))
     }
 
-    /// Fills the mirror, or joins its packs, unless another worker does.
+    /// Fills the mirror, brings it up to date, or joins its packs, unless another worker does.
     async fn tend(&self) {
         let done = match self.place.is_whole() {
+            true if self.place.is_behind() => self.catch_up().await,
             true => self.join_packs().await,
             false => self.fill().await,
         };
@@ -294,6 +322,37 @@ impl Mirror {
             return Err(error);
         }
         Ok(place.complete()?)
+    }
+
+    /// Fetches what took longer than a clone waits. To fill the mirror again would take longer still.
+    async fn catch_up(&self) -> Result<(), MirrorError> {
+        let place = &self.place;
+        let Some(_update) = place.try_update()? else {
+            return Ok(());
+        };
+        let Some(_held) = place.hold()? else {
+            return Ok(());
+        };
+        // Another worker may have done it.
+        if !place.is_whole() || !place.is_behind() {
+            return Ok(());
+        }
+        let fetched = async {
+            place.write_config()?;
+            place.remove_partial_packs()?;
+            self.fetch(FILL_LIMIT).await
+        };
+        match fetched.await {
+            Ok(()) => Ok(place.caught_up()?),
+            Err(error) => {
+                let is_too_large = matches!(error, MirrorError::TooLarge);
+                if is_too_large || Consequence::of(&error) != Consequence::None {
+                    // It is filled again, or marked as too large for a day.
+                    place.spoil();
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Brings branches and tags up to date with the host's, under the session's token. Ends early where there is no
@@ -393,4 +452,21 @@ fn checked(
             },
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_that_takes_too_long_does_not_cost_the_mirror() {
+        let io = |kind: io::ErrorKind| Consequence::of(&MirrorError::Io(kind.into()));
+        assert_eq!(io(io::ErrorKind::TimedOut), Consequence::Behind);
+        assert_eq!(io(io::ErrorKind::StorageFull), Consequence::Spoiled);
+        let git = |said: &str| Consequence::of(&MirrorError::Git(said.into()));
+        let locked = "Unable to create '/m/refs/heads/main.lock': File exists.";
+        assert_eq!(git(locked), Consequence::Spoiled);
+        assert_eq!(git("Could not resolve host: h"), Consequence::None);
+        assert_eq!(Consequence::of(&MirrorError::TooLarge), Consequence::None);
+    }
 }

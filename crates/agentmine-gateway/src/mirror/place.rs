@@ -20,6 +20,10 @@ const UPDATE: &str = "update";
 /// Marks a repository that is larger than all mirrors together may be.
 const LARGE: &str = "large";
 const WHOLE: &str = "whole";
+/// Marks a mirror that an update in the time that a clone waits did not bring up to date.
+const BEHIND: &str = "behind";
+/// What the names of files begin with into which git receives.
+const PARTIAL: &[u8] = b"tmp_";
 
 /// A mirror that nobody used for this long is removed.
 const UNUSED: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -177,6 +181,33 @@ impl Place {
     /// It is not used any more, and the next session fetches it again.
     pub(super) fn spoil(&self) {
         let _ = std::fs::remove_file(self.repository().join(WHOLE));
+    }
+
+    /// It has more to fetch than a clone waits for.
+    pub(super) fn fall_behind(&self) {
+        // Without the mark the next clone tries again.
+        let _ = File::create(self.repository().join(BEHIND));
+    }
+
+    /// Whether it has more to fetch than a clone waits for.
+    pub(super) fn is_behind(&self) -> bool {
+        self.repository().join(BEHIND).is_file()
+    }
+
+    /// It is up to date again.
+    pub(super) fn caught_up(&self) -> io::Result<()> {
+        std::fs::remove_file(self.repository().join(BEHIND))
+    }
+
+    /// Removes what a killed git had received so far. Only for the process that fetches.
+    pub(super) fn remove_partial_packs(&self) -> io::Result<()> {
+        for entry in std::fs::read_dir(self.repository().join("objects/pack"))? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(PARTIAL) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the repository was too large a short time ago.

@@ -174,7 +174,8 @@ impl ChatAssembly {
         let index = call["index"].as_u64();
         let id = call["id"].as_str().unwrap_or_default();
         let name = call["function"]["name"].as_str().unwrap_or_default();
-        let at = match self.find(index, id, name) {
+        let arguments = &call["function"]["arguments"];
+        let at = match self.find(index, id, (name, arguments)) {
             Some(at) => at,
             None if self.slots.len() == MAX_CALLS => {
                 self.has_dropped_calls = true;
@@ -200,7 +201,7 @@ impl ChatAssembly {
             deltas.push(Delta::Call(name.to_owned()));
         }
         add_of_call(&mut slot.extra, call, &mut self.extra_size);
-        match &call["function"]["arguments"] {
+        match arguments {
             Value::String(text) => slot.arguments.push_str(text),
             Value::Null => {}
             // An object instead of a string: it is complete.
@@ -209,7 +210,12 @@ impl ChatAssembly {
     }
 
     /// The call that a piece belongs to; `None` if it begins a new one.
-    fn find(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
+    fn find(
+        &self,
+        index: Option<u64>,
+        id: &str,
+        (name, arguments): (&str, &Value),
+    ) -> Option<usize> {
         let at = match index {
             Some(index) => self.slots.iter().rposition(|s| s.index == Some(index))?,
             None if !id.is_empty() => match self.slots.iter().rposition(|s| s.id == id) {
@@ -223,8 +229,32 @@ impl ChatAssembly {
         // Some servers number every call 0 and distinguish them by id alone. A changed id without a
         // name is no new call: one server generates an id for each piece.
         let slot = &self.slots[at];
-        let other = !id.is_empty() && !slot.id.is_empty() && slot.id != id && !name.is_empty();
+        let other = match id {
+            "" => slot.is_followed_by(name, arguments),
+            id => !slot.id.is_empty() && slot.id != id && !name.is_empty(),
+        };
         (!other).then_some(at)
+    }
+}
+
+impl Slot {
+    /// Whether a piece with the same number and without an id begins another call: Gemini's servers number all calls 0, and
+    /// some proxies before them send no id either. A server that repeats the name in each piece sends no arguments after
+    /// the whole of them.
+    fn is_followed_by(&self, name: &str, arguments: &Value) -> bool {
+        let has_arguments = match arguments {
+            Value::String(text) => !text.is_empty() && *text != self.arguments,
+            Value::Null => false,
+            _ => true,
+        };
+        let is_named = !name.is_empty() && !self.name.is_empty();
+        is_named && (has_arguments || name != self.name) && self.is_whole()
+    }
+
+    /// Whether its arguments are a whole object, which no piece can continue.
+    fn is_whole(&self) -> bool {
+        self.arguments.trim_end().ends_with('}')
+            && serde_json::from_str::<serde_json::Map<String, Value>>(&self.arguments).is_ok()
     }
 }
 

@@ -95,6 +95,40 @@ fn calls_that_all_have_index_0_are_distinguished_by_id() {
     assert_eq!(seen(&reply), [("a", "one", "{}"), ("b", "two", "{}")]);
 }
 
+/// As Gemini's calls come through proxies that drop the ids.
+#[test]
+fn calls_that_all_have_index_0_and_no_id_begin_where_the_arguments_are_whole() {
+    let piece = |name: &str, arguments: &str| {
+        calls(
+            json!([{ "index": 0, "id": "", "function": { "name": name, "arguments": arguments } }]),
+        )
+    };
+    let (reply, _) = assemble(&[
+        piece("one", r#"{"x":1}"#),
+        piece("one", r#"{"x":2}"#),
+        piece("two", ""),
+        piece("", r#"{"y":"#),
+        piece("", "3}"),
+        finish("tool_calls"),
+    ]);
+    assert_eq!(
+        seen(&reply),
+        [
+            ("call_3_0", "one", r#"{"x":1}"#),
+            ("call_3_1", "one", r#"{"x":2}"#),
+            ("call_3_2", "two", r#"{"y":3}"#),
+        ]
+    );
+    // A name that is repeated in each piece begins no call.
+    let (reply, _) = assemble(&[
+        piece("one", ""),
+        piece("one", r#"{"x":{}"#),
+        piece("one", "}"),
+        piece("one", ""),
+    ]);
+    assert_eq!(seen(&reply), [("call_3_0", "one", r#"{"x":{}}"#)]);
+}
+
 #[test]
 fn an_id_made_up_for_each_piece_does_not_split_a_call() {
     let (reply, _) = assemble(&[

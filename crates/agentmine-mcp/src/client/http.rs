@@ -35,6 +35,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Time limit for opening the stream of the server's requests after the handshake.
 const LISTEN: Duration = Duration::from_secs(3);
 const MAX_REDIRECTS: usize = 5;
+/// rmcp sets this header and rejects a configured one, although vendors' examples name it.
+const ACCEPT: &str = "accept";
 /// Shorter values are not secrets, and redacting them would make texts unreadable.
 const MIN_SECRET: usize = 6;
 /// Words of servers that do not know a session, in lower case. The protocol demands HTTP 404, but the examples of the
@@ -55,6 +57,9 @@ pub(super) fn transport(
 ) -> Result<(impl Transport<RoleClient> + 'static + use<>, Listening), String> {
     let mut custom = HashMap::new();
     for (name, value) in headers {
+        if name.eq_ignore_ascii_case(ACCEPT) {
+            continue;
+        }
         let shown = shortened(name);
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| format!("{shown:?} is not the name of a header"))?;

@@ -1,4 +1,5 @@
-//! What a server offers, page by page. A malformed entry is skipped, and the rest is used.
+//! What a server offers, page by page. A malformed entry is skipped, and the rest is used. An entry is redacted like a
+//! result before anything of it is cut, since the model reads it too.
 //!
 //! A list ends at its last page, at a repeated cursor, or at a limit of pages, entries or bytes; all but the
 //! first are reported in [`Offer::left_out`].
@@ -9,7 +10,7 @@ use rmcp::model::{ErrorCode, ServerCapabilities};
 use serde_json::{Map, Value};
 
 use super::request::{NoReply, Reply, Requests};
-use crate::output::usable;
+use crate::output::{Shown, usable};
 use crate::text::{head_of, shortened, weight};
 use crate::{Offer, PromptArgument, Resource, ServerPrompt, Tool, schema};
 
@@ -72,22 +73,26 @@ const PROMPTS: Kind = Kind {
 };
 
 /// Lists everything that the server declares. An error is the reason why the tools cannot be listed.
-pub(super) async fn list(requests: &Requests, has: &ServerCapabilities) -> Result<Offer, String> {
+pub(super) async fn list(
+    requests: &Requests,
+    has: &ServerCapabilities,
+    shown: &Shown,
+) -> Result<Offer, String> {
     let (tools, resources, templates, prompts) = tokio::join!(
         pages(requests, &TOOLS, has.tools.is_some()),
         pages(requests, &RESOURCES, has.resources.is_some()),
         pages(requests, &TEMPLATES, has.resources.is_some()),
         pages(requests, &PROMPTS, has.prompts.is_some()),
     );
-    let tools = tools?;
+    let (tools, shown) = (tools?, shown.clone());
     // Schemas take much work, and the server chooses how much.
     let reading = move || {
         let mut offer = Offer::default();
         let left_out = &mut offer.left_out;
-        offer.tools = entries(&TOOLS, Ok(tools), left_out, tool);
-        offer.resources = entries(&RESOURCES, resources, left_out, resource);
-        offer.templates = entries(&TEMPLATES, templates, left_out, resource);
-        offer.prompts = entries(&PROMPTS, prompts, left_out, prompt);
+        offer.tools = entries(&TOOLS, Ok(tools), &shown, left_out, tool);
+        offer.resources = entries(&RESOURCES, resources, &shown, left_out, resource);
+        offer.templates = entries(&TEMPLATES, templates, &shown, left_out, resource);
+        offer.prompts = entries(&PROMPTS, prompts, &shown, left_out, prompt);
         offer
     };
     let read = tokio::task::spawn_blocking(reading).await;
@@ -189,6 +194,7 @@ impl Raw {
 fn entries<T>(
     kind: &Kind,
     raw: Result<Raw, String>,
+    shown: &Shown,
     left_out: &mut Vec<String>,
     read: impl Fn(String, &Value, &mut Vec<String>) -> Result<T, String>,
 ) -> Vec<T> {
@@ -209,7 +215,7 @@ fn entries<T>(
         } else if taken.contains_key(name) {
             Err("an earlier one has the same name".to_owned())
         } else {
-            read(name.to_owned(), entry, &mut reasons)
+            read(name.to_owned(), &redacted(entry, key, shown), &mut reasons)
         };
         match result {
             Ok(value) => drop(taken.insert(name.to_owned(), value)),
@@ -223,6 +229,15 @@ fn entries<T>(
     }
     left_out.extend(raw.cut);
     taken.into_values().collect()
+}
+
+/// The entry without secrets. What identifies it stays, since the server is asked by it.
+fn redacted(entry: &Value, key: &str, shown: &Shown) -> Value {
+    let mut redacted = shown.redacted(entry.clone());
+    if let (Value::Object(redacted), Some(own)) = (&mut redacted, entry.get(key)) {
+        redacted.insert(key.to_owned(), own.clone());
+    }
+    redacted
 }
 
 fn tool(name: String, entry: &Value, reasons: &mut Vec<String>) -> Result<Tool, String> {

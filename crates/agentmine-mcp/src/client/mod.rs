@@ -200,7 +200,11 @@ impl Client {
     /// [`McpError::Protocol`] where the tools cannot be listed; other lists that cannot are named in
     /// [`Offer::left_out`].
     pub async fn offer(&self) -> Result<Offer, McpError> {
-        let listed: BoxFuture<'_, _> = Box::pin(listing::list(&self.requests, &self.capabilities));
+        let listed: BoxFuture<'_, _> = Box::pin(listing::list(
+            &self.requests,
+            &self.capabilities,
+            &self.shown,
+        ));
         let limit = self.requests.limits.start;
         let listed = timeout(limit, listed).await.unwrap_or_else(|_| {
             let limit = limit.as_secs_f64();
@@ -227,7 +231,9 @@ impl Client {
     }
 
     /// Calls a tool. A refusal by the tool or the server is in the output, with `is_error`; a result that
-    /// does not match the tool's `outputSchema` has a note at the end of its text.
+    /// does not match the tool's `outputSchema` has a note at the end of its text. An optional argument that is
+    /// `null` although its schema has another type is not sent: models write that for what they do not give,
+    /// and servers reject it.
     ///
     /// # Errors
     /// [`McpError::ToolExecution`] with [`CallFault::Timeout`]; [`McpError::Protocol`] where the server has
@@ -239,7 +245,10 @@ impl Client {
         options: CallOptions,
     ) -> Result<ToolOutput, McpError> {
         let arguments = match arguments {
-            arguments @ Value::Object(_) => arguments,
+            Value::Object(mut arguments) => {
+                arguments.retain(|name, value| !is_not_given(tool, name, value));
+                Value::Object(arguments)
+            }
             Value::Null => json!({}),
             _ => {
                 let words = "the arguments of a tool must be a JSON object";
@@ -338,6 +347,24 @@ impl Client {
                 None => detail,
             },
         }
+    }
+}
+
+/// Whether an argument is a `null` that means that none is given.
+fn is_not_given(tool: &Tool, name: &str, value: &Value) -> bool {
+    let schema = &tool.input_schema;
+    let mut required = schema["required"].as_array().into_iter().flatten();
+    let property = schema["properties"].get(name);
+    value.is_null()
+        && property.is_some_and(|it| !allows_null(it))
+        && !required.any(|one| one == name)
+}
+
+fn allows_null(schema: &Value) -> bool {
+    match (schema["type"].as_str(), schema["anyOf"].as_array()) {
+        (Some(kind), _) => kind == "null",
+        (None, Some(branches)) => branches.iter().any(allows_null),
+        (None, None) => true,
     }
 }
 

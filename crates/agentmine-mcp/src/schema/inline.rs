@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 
-use super::node::Schema;
+use super::node::{MAX_BRANCHES, Schema};
 
 /// Schemas within each other.
 const MAX_DEPTH: usize = 32;
@@ -61,23 +61,31 @@ impl<'a> Walk<'a> {
         if let (None, Some(value)) = (own.get("enum"), map.get("const")) {
             own.insert("enum".into(), json!([self.value(value)?]));
         }
+        // Schemas whose properties apply only under a condition.
+        let mut sometimes = Vec::new();
         for part in map
             .get("allOf")
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
         {
-            merge(&mut own, self.schema(part, depth + 1)?);
+            let mut inner = self.schema(part, depth + 1)?;
+            if is_conditional(part)
+                && let Value::Object(inner) = &mut inner
+                && let Some(properties) = inner.shift_remove("properties")
+            {
+                sometimes.push(Schema::from_iter([("properties".to_owned(), properties)]));
+            }
+            merge(&mut own, inner);
         }
         let dependent = map.get("dependentSchemas").and_then(Value::as_object);
-        let sometimes = dependent.into_iter().flat_map(Schema::values);
-        for part in sometimes.chain(map.get("then")).chain(map.get("else")) {
-            if let Value::Object(mut part) = self.schema(part, depth + 1)? {
-                // What it requires is required only sometimes.
-                part.retain(|key, _| key == "properties");
-                merge(&mut own, part.into());
+        let dependent = dependent.into_iter().flat_map(Schema::values);
+        for part in dependent.chain(map.get("then")).chain(map.get("else")) {
+            if let Value::Object(part) = self.schema(part, depth + 1)? {
+                sometimes.push(part);
             }
         }
+        merge_any(&mut own, sometimes);
         if let Some(reference) = map.get("$ref").and_then(Value::as_str) {
             let target = self.target(reference, depth)?;
             if own.is_empty() {
@@ -177,6 +185,68 @@ pub(super) fn merge(schema: &mut Schema, part: Value) {
             (None, value) => drop(schema.insert(key, value)),
         }
     }
+}
+
+/// Adds the properties of schemas of which not all apply: a property of several of them allows what any of them
+/// allows, as the `action` of a tool does that has one branch for each action. One that `schema` has already keeps
+/// its own form.
+pub(super) fn merge_any(schema: &mut Schema, parts: Vec<Schema>) {
+    let mut found = Schema::new();
+    for mut part in parts {
+        let Some(Value::Object(properties)) = part.shift_remove("properties") else {
+            continue;
+        };
+        for (name, property) in properties {
+            if let Value::Array(allowed) = found.entry(name).or_insert_with(|| json!([])) {
+                allow(allowed, property);
+            }
+        }
+    }
+    let any = |allowed: Value| match allowed {
+        Value::Array(mut one) if one.len() == 1 => one.swap_remove(0),
+        several => json!({ "anyOf": several }),
+    };
+    let found = found.into_iter();
+    let found: Schema = found.map(|(name, all)| (name, any(all))).collect();
+    if !found.is_empty() {
+        merge(schema, json!({ "properties": found }));
+    }
+}
+
+/// Adds a schema to those that a value may fit. Of two that differ only in the values that they list, one is made.
+fn allow(allowed: &mut Vec<Value>, more: Value) {
+    let rest = |schema: &Value| {
+        let mut rest = schema.as_object().cloned()?;
+        rest.shift_remove("enum").map(|_| rest)
+    };
+    // The same in other words is no other branch.
+    let bare = |schema: &Value| {
+        let mut bare = schema.as_object().cloned()?;
+        bare.shift_remove("description");
+        (!bare.contains_key("enum")).then_some(bare)
+    };
+    let (own, own_bare) = (rest(&more), bare(&more));
+    let is_twin = |known: &Value| {
+        *known == more
+            || (own.is_some() && rest(known) == own)
+            || (own_bare.is_some() && bare(known) == own_bare)
+    };
+    if let Some(twin) = allowed.iter_mut().find(|known| is_twin(known)) {
+        if let (Some(Value::Array(values)), Some(Value::Array(others))) =
+            (twin.get_mut("enum"), more.get("enum"))
+        {
+            values.extend(others.iter().cloned());
+        }
+    } else if allowed.len() <= MAX_BRANCHES {
+        // With more than that, anything is allowed.
+        allowed.push(more);
+    }
+}
+
+/// Whether a schema has parts that apply only sometimes.
+fn is_conditional(schema: &Value) -> bool {
+    let has = |key: &str| schema.get(key).is_some();
+    has("then") || has("else") || has("dependentSchemas")
 }
 
 fn percent_decoded(text: &str) -> Option<String> {

@@ -6,8 +6,9 @@
 //! or else widened, never narrowed. The server still validates the arguments by its own schema. The rules:
 //!
 //! 1. The root has `type: "object"` and `properties` (all three). `allOf` of the root is merged. `anyOf` and
-//!    `oneOf` (rejected by OpenAI and Anthropic) are merged too: the properties of all branches, required
-//!    what every branch requires. What single branches require is added to the description.
+//!    `oneOf` (rejected by OpenAI and Anthropic) are merged too: the properties of all branches, each with
+//!    what any branch allows, required what every branch requires. What single branches require is added to
+//!    the description.
 //! 2. Properties of the root have names of `[a-zA-Z0-9_.-]{1,64}` (Anthropic). Others are dropped if they
 //!    are optional; a required one drops the tool.
 //! 3. `$ref` is resolved, and `$schema`, `$id`, `$defs` and the like are dropped (unknown to Gemini); a
@@ -39,7 +40,7 @@ use serde_json::{Value, json};
 
 use crate::text::head_of;
 
-use inline::{inline, merge};
+use inline::{inline, merge, merge_any};
 use node::{MAX_DESCRIPTION, Schema, node, strings};
 
 pub(crate) use value::{TYPES, is_of, kind};
@@ -104,17 +105,17 @@ fn opened(mut root: Schema) -> Schema {
         let Some(Value::Array(branches)) = root.shift_remove(keyword) else {
             continue;
         };
-        let mut required = Vec::new();
+        let (mut required, mut parts) = (Vec::new(), Vec::new());
         for branch in branches {
             let Value::Object(branch) = branch else {
                 required.push(Vec::new());
                 continue;
             };
-            let mut branch = opened(branch);
+            let branch = opened(branch);
             required.push(strings(branch.get("required")));
-            branch.retain(|key, _| key == "properties");
-            merge(&mut root, branch.into());
+            parts.push(branch);
         }
+        merge_any(&mut root, parts);
         require(&mut root, &required, count);
     }
     root

@@ -10,8 +10,8 @@ use crate::text::head_of;
 pub(super) type Schema = Map<String, Value>;
 
 pub(super) const MAX_DESCRIPTION: usize = 8 * 1024;
-/// Branches of one `anyOf`.
-const MAX_BRANCHES: usize = 50;
+/// Branches of one `anyOf`. More of them allow anything.
+pub(super) const MAX_BRANCHES: usize = 50;
 /// Values of one `enum`.
 const MAX_VALUES: usize = 500;
 const MAX_PATTERN: usize = 1_000;

@@ -209,7 +209,10 @@ fn branches_of_the_root_are_opened() {
         ],
         "allOf": [{"properties": {"e": {"type": "boolean"}}, "required": ["e"]}],
     }));
-    assert_eq!(schema["properties"]["b"], json!({"type": "string"}));
+    assert_eq!(
+        schema["properties"]["b"],
+        json!({"anyOf": [{"type": "string"}, {"type": "number"}]})
+    );
     let names: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["a", "e", "b", "c", "d"]);
     assert_eq!(schema["required"], json!(["a", "e", "b"]));
@@ -231,6 +234,51 @@ fn branches_of_the_root_are_opened() {
             &json!("D. (exactly one of these is required: a; b with d)"),
             &json!(["c"])
         )
+    );
+}
+
+#[test]
+fn property_of_several_branches_allows_what_any_of_them_allows() {
+    let branch = |action: &str, own: &str| {
+        json!({"type": "object", "properties": {
+            "action": {"type": "string", "const": action},
+            "target": {"type": "string", "description": action},
+            own: {"type": "string"},
+        }, "required": ["action", own]})
+    };
+    for keyword in ["anyOf", "oneOf"] {
+        let schema = cleaned(json!({"type": "object",
+            keyword: [branch("create", "title"), branch("delete", "id"), branch("delete", "id")]}));
+        let properties = &schema["properties"];
+        assert_eq!(
+            properties["action"],
+            json!({"type": "string", "enum": ["create", "delete"]})
+        );
+        assert_eq!(
+            properties["target"],
+            json!({"type": "string", "description": "create"})
+        );
+        assert_eq!(schema["required"], json!(["action"]));
+    }
+    let when = |action: &str, payload: Value| {
+        json!({"if": {"properties": {"action": {"const": action}}},
+            "then": {"properties": {"action": {"const": action}, "payload": payload}}})
+    };
+    let schema = cleaned(
+        json!({"properties": {"action": {"type": "string"}}, "allOf": [
+        when("create", json!({"type": "string"})), when("count", json!({"type": "integer"}))]}),
+    );
+    assert_eq!(
+        schema["properties"],
+        json!({"action": {"type": "string"},
+            "payload": {"anyOf": [{"type": "string"}, {"type": "integer"}]}})
+    );
+    // What a part with a condition requires itself is required.
+    let part = json!({"properties": {"path": {"type": "string"}}, "required": ["path"],
+        "if": {"required": ["line"]}, "then": {"properties": {"line": {"type": "integer"}}}});
+    assert_eq!(
+        cleaned(json!({"allOf": [part]}))["required"],
+        json!(["path"])
     );
 }
 

@@ -56,6 +56,34 @@ async fn message_of_too_many_values_ends_the_connection() {
 }
 
 #[tokio::test]
+async fn optional_argument_that_is_null_is_not_sent() {
+    let (ours, mut server) = faulty();
+    let served = tokio::spawn(async move {
+        server.handshake().await;
+        let call = server.request("tools/call").await;
+        server.answer(&call, json!({"content": []})).await;
+        (call["params"]["arguments"].clone(), server)
+    });
+    let client = Client::connect("faulty", ours, &older()).await.unwrap();
+    let tool = Tool {
+        input_schema: json!({"type": "object", "properties": {
+            "query": {"type": "string"},
+            "country": {"type": "string"},
+            "size": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+            "after": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "any": {},
+        }, "required": ["query"]}),
+        ..tool("search")
+    };
+    let arguments = json!({"query": null, "country": null, "size": null, "after": null, "any": null, "other": null});
+    let called = client.call(&tool, arguments, CallOptions::default());
+    called.await.unwrap();
+    let expected = json!({"query": null, "after": null, "any": null, "other": null});
+    let (sent, _server) = served.await.unwrap();
+    assert_eq!(sent, expected);
+}
+
+#[tokio::test]
 async fn crash_within_a_call_is_reported() {
     let (client, output) = call_of(McpLimits::default(), |mut server, _call| async move {
         server.raw(b"{\"jsonrpc\": \"2.0\", \"id\"").await;

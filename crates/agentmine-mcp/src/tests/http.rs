@@ -103,6 +103,18 @@ async fn servers_of_both_eras_are_found_out_and_spoken_to() {
 }
 
 #[tokio::test]
+async fn configured_accept_header_does_not_keep_a_server_from_being_used() {
+    let (url, keys) = echo(OLD).await;
+    let mut headers = key();
+    headers.insert("Accept".to_owned(), Secret::new("application/json"));
+    let client = Client::connect_http("echo", &url, &headers, &ConnectOptions::default())
+        .await
+        .unwrap();
+    speaks(&client).await;
+    assert!(keys.lock().unwrap().iter().all(|key| key == "hunter2"));
+}
+
+#[tokio::test]
 async fn news_of_a_change_comes_over_http_too() {
     let (url, _) = echo(NEW).await;
     let client = Client::connect_http("echo", &url, &key(), &ConnectOptions::default())

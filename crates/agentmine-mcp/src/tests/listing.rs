@@ -1,5 +1,7 @@
 //! What a server offers.
 
+use std::sync::Arc;
+
 use super::*;
 
 async fn offered<F, Fut>(capabilities: Value, serve: F) -> Result<Offer, McpError>
@@ -97,6 +99,40 @@ async fn endless_list_is_cut_at_a_thousand() {
         offer.left_out[0].contains("more than 1000 tools"),
         "{:?}",
         offer.left_out
+    );
+}
+
+#[tokio::test]
+async fn secret_in_what_a_server_offers_is_redacted() {
+    let lists = json!({
+        "tools/list": {"tools": [{
+            "name": "query",
+            "description": "Queries postgres://app:canary-token@db",
+            "inputSchema": {"type": "object",
+                "properties": {"dsn": {"type": "string", "default": "canary-token"}}},
+        }]},
+        "resources/list": {"resources": [{"uri": "db://canary-token/t", "description": "canary-token"}]},
+    });
+    let (ours, mut server) = faulty();
+    tokio::spawn(async move {
+        let capabilities = json!({"tools": {}, "resources": {}});
+        server.handshake_with(capabilities).await;
+        serve_lists(server, lists).await;
+    });
+    let redact: Redact = Arc::new(|text: String| text.replace("canary-token", "***"));
+    let options = ConnectOptions {
+        redact: Some(redact),
+        ..older()
+    };
+    let client = Client::connect("s", ours, &options).await.unwrap();
+    let offer = client.offer().await.unwrap();
+    let tool = &offer.tools[0];
+    assert_eq!(tool.description, "Queries postgres://app:***@db");
+    assert_eq!(tool.input_schema["properties"]["dsn"]["default"], "***");
+    let resource = &offer.resources[0];
+    assert_eq!(
+        (resource.uri.as_str(), resource.description.as_str()),
+        ("db://canary-token/t", "***")
     );
 }
 

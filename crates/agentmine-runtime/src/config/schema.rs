@@ -149,7 +149,8 @@ pub struct Consumer {
     /// Seconds for which an item must not be found before it counts as deleted, where the tracker does not report a
     /// deletion: a tracker may not find a repository for some minutes.
     pub item_gone_seconds: u64,
-    /// Seconds between two edits of the progress comment while a session works.
+    /// Minimum seconds between two edits of the progress comment while a session works. In a long session the time between
+    /// edits grows to at most ten times this.
     pub progress_seconds: u64,
     /// Seconds between sweeps.
     pub sweep_seconds: u64,

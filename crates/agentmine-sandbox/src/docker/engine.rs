@@ -44,11 +44,9 @@ impl Engine {
         let limit = Duration::from_secs(config.api_timeout_seconds.max(1));
         let seconds = limit.as_secs();
         let unavailable = |err: Error| {
-            SandboxError::Unavailable(format!(
-                "docker at {host}: {}. hint: {}",
-                chain(&err),
-                hint(&host)
-            ))
+            let why = chain(&err);
+            let hint = hint(&host, &why);
+            SandboxError::Unavailable(format!("docker at {host}: {why}. hint: {hint}"))
         };
         let docker = match host.split_once("://") {
             Some(("unix", _)) => Docker::connect_with_unix(&host, seconds, API_DEFAULT_VERSION),
@@ -243,8 +241,16 @@ impl Engine {
     }
 }
 
-fn hint(host: &str) -> &'static str {
+fn hint(host: &str, why: &str) -> &'static str {
     match host.split_once("://") {
+        Some(("unix", _)) if why.contains("Permission denied") => {
+            "let this user use the socket: add the user to the group `docker` and log in again, or use a rootless \
+             engine. Access to the socket is equivalent to root"
+        }
+        Some(("unix", _)) if why.contains("Socket not found") => {
+            "start the engine. If `docker version` works, its engine is at another address, which `docker context \
+             inspect --format '{{.Endpoints.docker.Host}}'` prints: set command_executor.docker.host (or DOCKER_HOST) to it"
+        }
         Some(("ssh", _)) => {
             "check that `ssh` reaches that machine from here, as this user and without a question, and that \
              `docker version` works there"
@@ -366,6 +372,24 @@ mod tests {
         ] {
             assert!(!is_temporary(500, text), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_not_there_or_not_allowed_is_explained() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config::Docker {
+            host: Some(format!("unix://{}/none.sock", folder.path().display())),
+            ..config::Docker::default()
+        };
+        let error = Engine::connect(&config).await.err().unwrap().to_string();
+        assert!(error.contains("docker context inspect"), "{error}");
+        let denied = hint(
+            "unix:///var/run/docker.sock",
+            "Permission denied (os error 13)",
+        );
+        assert!(denied.contains("the group `docker`"), "{denied}");
+        let refused = hint("tcp://127.0.0.1:2375", "Connection refused (os error 111)");
+        assert!(refused.contains("the engine is running"), "{refused}");
     }
 
     /// An engine with one stopped container, whose first `failures` removals and pauses fail.

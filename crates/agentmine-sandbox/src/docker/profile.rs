@@ -23,7 +23,8 @@ pub(crate) struct Profile {
     pub(crate) gid: u64,
     pub(crate) warnings: Vec<String>,
     memory: i64,
-    nano_cpus: i64,
+    /// `None` where the engine cannot limit CPU time: it would refuse the container.
+    nano_cpus: Option<i64>,
     pids: i64,
     runtime: Option<String>,
     disk: Disk,
@@ -85,12 +86,22 @@ impl Profile {
         if info.memory_limit == Some(false) || info.pids_limit == Some(false) {
             warnings.push("this engine cannot limit memory or processes".to_owned());
         }
+        // Podman answers `false` on cgroup v2 although it can limit CPU time. It sends no warnings; Docker warns of this.
+        let limits_cpus =
+            info.cpu_cfs_quota != Some(false) || info.warnings.as_ref().is_some_and(Vec::is_empty);
+        if !limits_cpus {
+            warnings.push(
+                "this engine cannot limit CPU time, so a sandbox can use all cores. hint: if the engine is rootless, let \
+                 systemd delegate the controller `cpu` to its user"
+                    .to_owned(),
+            );
+        }
         Ok(Self {
             uid,
             gid,
             warnings,
             memory: i64::try_from(config.resources.memory_limit.bytes()).unwrap_or(i64::MAX),
-            nano_cpus: (cpus * 1e9) as i64,
+            nano_cpus: limits_cpus.then_some((cpus * 1e9) as i64),
             pids: config.pids_limit,
             runtime: runtime.transpose()?,
             disk: if has_storage_quota(info) {
@@ -221,7 +232,7 @@ impl Profile {
             pids_limit: Some(self.pids),
             memory: Some(self.memory),
             memory_swap: Some(self.memory),
-            nano_cpus: Some(self.nano_cpus),
+            nano_cpus: self.nano_cpus,
             // The guest lowers the number of open files: some machines refuse a hard limit above the
             // engine's own.
             ulimits: Some(vec![ResourcesUlimits {
@@ -372,6 +383,38 @@ mod tests {
         assert_eq!(host.shm_size, Some(1 << 30));
         let own = format!("{}:127.0.0.1", container.hostname.unwrap());
         assert_eq!(host.extra_hosts, Some(vec![own]));
+    }
+
+    /// A rootless engine has no `cpu` controller until systemd delegates it, and many small machines' kernels lack it.
+    #[test]
+    fn an_engine_that_cannot_limit_cpu_time_is_not_asked_to() {
+        let volumes = MountedVolumes {
+            workspace: WorkspaceOf::Upload,
+            programs: "programs",
+        };
+        for (quota, cpus, warnings) in [
+            (Some(false), None, 1),
+            (Some(true), Some(1_500_000_000), 0),
+            (None, Some(1_500_000_000), 0),
+        ] {
+            let mut config = config::Docker::default();
+            config.resources.cpu_limit = 1.5;
+            let info = SystemInfo {
+                cpu_cfs_quota: quota,
+                ..SystemInfo::default()
+            };
+            let profile = Profile::new(&config, &info).unwrap();
+            assert_eq!(profile.host_config(false, volumes).nano_cpus, cpus);
+            assert_eq!(profile.warnings.len(), warnings, "{:?}", profile.warnings);
+        }
+        // As Podman answers on cgroup v2.
+        let info = SystemInfo {
+            cpu_cfs_quota: Some(false),
+            warnings: Some(Vec::new()),
+            ..SystemInfo::default()
+        };
+        let profile = Profile::new(&config::Docker::default(), &info).unwrap();
+        assert!(profile.host_config(false, volumes).nano_cpus.is_some());
     }
 
     #[test]

@@ -25,9 +25,62 @@ exec "$program" "$@""#;
 /// The groups of a process (cgroups(7)).
 const GROUPS: &str = "/proc/self/cgroup";
 
-/// Whether bubblewrap works on this machine, with exactly the flags of a sandbox.
-pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
-    let mut command = base(setup).map_err(|error| format!("the jail's /etc: {error}"))?;
+/// The kernel's settings, as files.
+pub(super) const SETTINGS: &str = "/proc/sys";
+
+/// Which options the bubblewrap of this machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Release {
+    /// 0.7 or newer, and not setuid.
+    Current,
+    /// Without `--size`, as that of Ubuntu 22.04, or also without `--clearenv` (before 0.5), as that of RHEL 9. One that is
+    /// setuid refuses `--size`.
+    Older,
+}
+
+/// Whether bubblewrap works on this machine, with exactly the flags of a sandbox, and with which options.
+pub(super) async fn probe(setup: &JailSetup) -> Result<Release, String> {
+    match probe_as(setup, Release::Current).await {
+        Ok(()) => Ok(Release::Current),
+        Err(why) if lacks_options(&why) => {
+            let older = probe_as(setup, Release::Older).await;
+            older.map(|()| Release::Older)
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// Whether this error is about an option that [`Release::Older`] does not use.
+fn lacks_options(why: &str) -> bool {
+    ["--size", "--clearenv"].iter().any(|it| why.contains(it))
+}
+
+/// What a person can do about this error of bubblewrap. `settings` is [`SETTINGS`].
+pub(super) fn remedy(why: &str, settings: &Path) -> &'static str {
+    let is = |name: &str, value: &str| {
+        std::fs::read_to_string(settings.join(name)).is_ok_and(|text| text.trim() == value)
+    };
+    // "Permission denied", "Operation not permitted", "No permissions to create a new namespace".
+    let is_denied = why.to_lowercase().contains("permi");
+    // That one means that bubblewrap is not installed.
+    if !why.ends_with("(os error 2)") {
+        if is_denied && is("kernel/apparmor_restrict_unprivileged_userns", "1") {
+            return "give bwrap an AppArmor profile with the rule `userns` (Ubuntu 24.04: install apparmor-profiles, copy \
+                    /usr/share/apparmor/extra-profiles/bwrap-userns-restrict to /etc/apparmor.d and reload apparmor), since \
+                    kernel.apparmor_restrict_unprivileged_userns is 1";
+        }
+        if is("kernel/unprivileged_userns_clone", "0") {
+            return "set kernel.unprivileged_userns_clone to 1 with sysctl";
+        }
+        if is("user/max_user_namespaces", "0") {
+            return "set user.max_user_namespaces to 10000 with sysctl";
+        }
+    }
+    "install bubblewrap and allow user namespaces"
+}
+
+async fn probe_as(setup: &JailSetup, release: Release) -> Result<(), String> {
+    let mut command = base(setup, release).map_err(|error| format!("the jail's /etc: {error}"))?;
     command.args(["--", "/usr/bin/env", "true"]).env_clear();
     let mut command = tokio::process::Command::from(command);
     command
@@ -50,10 +103,21 @@ pub(super) async fn probe(setup: &JailSetup) -> Result<(), String> {
 }
 
 /// The guest of a sandbox whose files are in `workspace`.
-pub(super) fn guest(setup: &JailSetup, workspace: &Path, held: &Held) -> io::Result<Command> {
-    let mut command = base(setup)?;
+pub(super) fn guest(
+    setup: &JailSetup,
+    release: Release,
+    workspace: &Path,
+    held: &Held,
+) -> io::Result<Command> {
+    let mut command = base(setup, release)?;
     command.arg("--bind").arg(workspace).arg("/workspace");
     command.args(["--remount-ro", "/", "--chdir", "/workspace", "--"]);
+    match release {
+        Release::Current => {}
+        Release::Older => {
+            command.args(["/usr/bin/env", "-i"]);
+        }
+    }
     command.arg(format!("{FOLDER}/{GUEST}"));
     command.args(setup.guest_args("namespaces", Path::new("/workspace"), held));
     Ok(
@@ -74,7 +138,7 @@ fn showing_group(groups: &str, bubblewrap: &Command) -> Command {
     shell
 }
 
-fn base(setup: &JailSetup) -> io::Result<Command> {
+fn base(setup: &JailSetup, release: Release) -> io::Result<Command> {
     let mut command = Command::new(program());
     command.args([
         "--unshare-all",
@@ -83,7 +147,6 @@ fn base(setup: &JailSetup) -> io::Result<Command> {
         "--as-pid-1",
         "--die-with-parent",
         "--new-session",
-        "--clearenv",
         "--hostname",
         "sandbox",
         "--uid",
@@ -94,6 +157,12 @@ fn base(setup: &JailSetup) -> io::Result<Command> {
         "/usr",
         "/usr",
     ]);
+    match release {
+        Release::Current => {
+            command.arg("--clearenv");
+        }
+        Release::Older => {}
+    }
     for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
         let path = PathBuf::from("/").join(name);
         match std::fs::read_link(&path) {
@@ -109,7 +178,12 @@ fn base(setup: &JailSetup) -> io::Result<Command> {
     command.args(["--ro-bind-try", GEMS, GEMS]);
     command.args(["--proc", "/proc", "--dev", "/dev"]);
     for scratch in ["/tmp", "/dev/shm"] {
-        command.arg("--size").arg(setup.tmp_limit.to_string());
+        match release {
+            Release::Current => {
+                command.arg("--size").arg(setup.tmp_limit.to_string());
+            }
+            Release::Older => {}
+        }
         command.args(["--tmpfs", scratch]);
     }
     command.args(["--dir", "/run", "--dir", "/opt", "--dir", "/opt/agentmine"]);
@@ -179,9 +253,81 @@ mod tests {
                 controllers,
                 disk: false,
             };
-            let started = guest(&setup, folder.path(), &held).unwrap();
+            let started = guest(&setup, Release::Current, folder.path(), &held).unwrap();
             assert_eq!(started.get_program() == "/bin/sh", is_shell);
             assert!(started.get_args().any(|it| it == "--as-pid-1"));
+        }
+    }
+
+    #[test]
+    fn an_older_bubblewrap_is_started_without_the_options_that_it_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let setup = JailSetup::new(&CommandExecutor::default(), folder.path().to_owned());
+        let held = Held {
+            controllers: Vec::new(),
+            disk: false,
+        };
+        let arguments = |release| -> Vec<String> {
+            let started = guest(&setup, release, folder.path(), &held).unwrap();
+            let texts = started.get_args();
+            texts.map(|it| it.to_string_lossy().into_owned()).collect()
+        };
+        let has = |arguments: &[String], name: &str| arguments.iter().any(|it| it == name);
+        let (current, older) = (arguments(Release::Current), arguments(Release::Older));
+        for name in ["--size", "--clearenv"] {
+            assert!(has(&current, name) && !has(&older, name), "{older:?}");
+        }
+        // Both start the guest without variables.
+        let guest = format!("{FOLDER}/{GUEST}");
+        let at = older.iter().position(|it| *it == guest).unwrap();
+        assert_eq!(older[at - 3..at], ["--", "/usr/bin/env", "-i"]);
+        for (why, lacks) in [
+            ("bwrap: Unknown option --size", true),
+            ("bwrap: Unknown option --clearenv", true),
+            (
+                "bwrap: The --size option is not permitted in setuid mode",
+                true,
+            ),
+            ("bwrap: setting up uid map: Permission denied", false),
+        ] {
+            assert_eq!(lacks_options(why), lacks, "{why}");
+        }
+    }
+
+    #[test]
+    fn the_remedy_is_for_what_forbids_user_namespaces_here() {
+        let denied = "bwrap: setting up uid map: Permission denied";
+        let absent = "bwrap: No such file or directory (os error 2)";
+        for (file, value, expected) in [
+            (
+                "kernel/apparmor_restrict_unprivileged_userns",
+                "1\n",
+                "AppArmor profile",
+            ),
+            (
+                "kernel/unprivileged_userns_clone",
+                "0\n",
+                "kernel.unprivileged_userns_clone to 1",
+            ),
+            (
+                "user/max_user_namespaces",
+                "0\n",
+                "user.max_user_namespaces to 10000",
+            ),
+            (
+                "kernel/unprivileged_userns_clone",
+                "1\n",
+                "install bubblewrap",
+            ),
+        ] {
+            let settings = tempfile::tempdir().unwrap();
+            let file = settings.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, value).unwrap();
+            let shown = remedy(denied, settings.path());
+            assert!(shown.contains(expected), "{shown}");
+            let shown = remedy(absent, settings.path());
+            assert!(shown.starts_with("install bubblewrap"), "{shown}");
         }
     }
 }

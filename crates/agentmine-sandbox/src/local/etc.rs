@@ -20,6 +20,8 @@ const SHOWN: &[&str] = &[
     "ssl/certs",
     "ssl/openssl.cnf",
     "pki/ca-trust",
+    // Red Hat's JDKs read the CA certificates here; the folder holds nothing else.
+    "pki/java",
     "pki/tls/cert.pem",
     "pki/tls/certs",
     "pki/tls/openssl.cnf",
@@ -394,6 +396,9 @@ mod tests {
             let shown = SHOWN.iter().find(|path| Path::new(key).starts_with(path));
             assert_eq!(shown, None, "{key}");
         }
-        assert!(SHOWN.contains(&"ssl/certs"));
+        for certificates in ["ssl/certs/ca-certificates.crt", "pki/java/cacerts"] {
+            let mut shown = SHOWN.iter();
+            assert!(shown.any(|path| Path::new(certificates).starts_with(path)));
+        }
     }
 }

@@ -14,6 +14,7 @@ mod control;
 mod etc;
 mod held;
 mod hierarchy;
+mod jail;
 mod limits;
 mod php;
 mod process;
@@ -36,8 +37,11 @@ use async_trait::async_trait;
 use tokio::process::Child;
 use tokio::sync::OnceCell;
 
+use self::bwrap::Release;
 use self::cgroup::Cgroups;
 use self::control::LocalControl;
+pub(crate) use self::jail::Jail;
+use self::jail::WorkingJail;
 use self::limits::{Controller, Held};
 use self::setup::JailSetup;
 use self::state::{Record, WORKSPACE};
@@ -53,11 +57,6 @@ use crate::spec::SandboxSpec;
 use crate::tunnel::Tunnel;
 use crate::volume::{Volumes, is_root};
 
-const WEAK: &str = "this sandbox is weaker than usual: bubblewrap does not work on this machine, so \
-     commands are confined by Landlock and seccomp only, without namespaces. They can see the machine's \
-     system folders and its list of processes, they cannot use UDP or Unix sockets or listen on a port, \
-     and their files are not under /workspace";
-
 /// Makes local jails.
 #[derive(Debug, Clone)]
 pub struct LocalBackend(Arc<Inner>);
@@ -68,18 +67,9 @@ struct Inner {
     setup: JailSetup,
     require_namespaces: bool,
     accept_weaker_limits: bool,
-    jail: OnceCell<Jail>,
+    jail: OnceCell<WorkingJail>,
     cgroups: OnceCell<Cgroups>,
     volumes: OnceCell<Result<Volumes, String>>,
-}
-
-/// The two kinds of jail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Jail {
-    /// bubblewrap, Landlock, seccomp.
-    Namespaces,
-    /// Landlock and seccomp.
-    Alone,
 }
 
 /// `$XDG_STATE_HOME/agentmine/sandboxes`, `~/.local/state/…`, or the temporary folder.
@@ -104,6 +94,7 @@ impl LocalBackend {
     pub fn new(config: &CommandExecutor, state_dir: &Path) -> Result<Self, SandboxError> {
         let state_dir = state::prepare(state_dir)?;
         let programs = programs::install(&state_dir)?;
+        programs::require_exec(&programs)?;
         Ok(Self(Arc::new(Inner {
             state_dir,
             setup: JailSetup::new(config, programs),
@@ -117,7 +108,12 @@ impl LocalBackend {
 
     #[cfg(test)]
     pub(crate) fn with_jail(self, jail: Jail) -> Self {
-        self.0.jail.set(jail).unwrap();
+        let working = WorkingJail {
+            jail,
+            bubblewrap: Release::Current,
+            why: "chosen by this test".into(),
+        };
+        self.0.jail.set(working).unwrap();
         self
     }
 
@@ -167,32 +163,42 @@ impl LocalBackend {
     }
 
     /// The jail that works on this machine, determined once.
-    async fn jail(&self) -> Result<Jail, SandboxError> {
+    async fn jail(&self) -> Result<&WorkingJail, SandboxError> {
         let inner = &self.0;
+        let remedy = |why: &str| bwrap::remedy(why, Path::new(bwrap::SETTINGS));
         let probe = || async {
             match bwrap::probe(&inner.setup).await {
-                Ok(()) => Ok(Jail::Namespaces),
+                Ok(bubblewrap) => Ok(WorkingJail {
+                    jail: Jail::Namespaces,
+                    bubblewrap,
+                    why: String::new(),
+                }),
                 Err(why) if inner.require_namespaces => Err(SandboxError::Refused(format!(
-                    "bubblewrap does not work on this machine: {why}. hint: install bubblewrap and allow \
-                     user namespaces, or set command_executor.local.require_namespaces: false"
+                    "bubblewrap does not work on this machine: {why}. hint: {}, or set \
+                     command_executor.local.require_namespaces: false",
+                    remedy(&why)
                 ))),
                 // It cannot keep a command from the modes, times and attributes of files that its user owns, and
                 // root owns the machine's.
                 Err(why) if is_root() && !inner.accept_weaker_limits => {
                     Err(SandboxError::Refused(format!(
                         "the worker runs as root, and bubblewrap does not work on this machine: {why}. Without it, \
-                         commands could change the modes of the machine's files. hint: install bubblewrap and allow \
-                         user namespaces, run the worker as another user, or set \
-                         command_executor.local.accept_weaker_limits: true"
+                         commands could change the modes of the machine's files. hint: {}, run the worker as another \
+                         user, or set command_executor.local.accept_weaker_limits: true",
+                        remedy(&why)
                     )))
                 }
                 Err(why) => {
                     tracing::warn!(error = %why, "bubblewrap does not work on this machine; using the weaker jail");
-                    Ok(Jail::Alone)
+                    Ok(WorkingJail {
+                        jail: Jail::Alone,
+                        bubblewrap: Release::Current,
+                        why,
+                    })
                 }
             }
         };
-        inner.jail.get_or_try_init(probe).await.copied()
+        inner.jail.get_or_try_init(probe).await
     }
 
     /// File systems of their own for workspaces, if this worker can make them; determined once.
@@ -235,7 +241,13 @@ impl LocalBackend {
         held: Option<ProcessLock>,
     ) -> Result<Running<LocalControl>, SandboxError> {
         let began = Instant::now();
-        let jail = self.jail().await?;
+        let working = match self.jail().await {
+            Ok(working) => working,
+            Err(error) => {
+                let _ = state::remove(&folder).await;
+                return Err(error);
+            }
+        };
         // Not its name alone: another jail of the same name may be on its way out.
         let instance = state::instance_of(&folder);
         let limits = &self.0.setup.limits;
@@ -250,20 +262,18 @@ impl LocalBackend {
         }
         // The process that removes a jail that was never started must know its groups too.
         record.save(&folder)?;
-        let launching = self.launch(jail, &folder, &mut record, &cgroups);
+        let launching = self.launch(working, &folder, &mut record, &cgroups);
         let (child, tunnel) = match around("sandbox.start", launching).await {
             Ok(launched) => launched,
             Err(err) => {
                 let _ = state::remove(&folder).await;
-                return Err(err);
+                return Err(working.explained(err));
             }
         };
         metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "local")
             .record(began.elapsed().as_secs_f64());
-        let mut warnings = Vec::new();
-        if jail == Jail::Alone {
-            warnings.push(WEAK.to_owned());
-        } else if tunnel.hello.jail.landlock == "none" {
+        let mut warnings: Vec<String> = working.warning(&cgroups).into_iter().collect();
+        if working.jail == Jail::Namespaces && tunnel.hello.jail.landlock == "none" {
             warnings.push("this kernel has no Landlock; the sandbox is confined by namespaces and seccomp only".to_owned());
         }
         warnings.extend(cgroups.warning(limits));
@@ -273,7 +283,7 @@ impl LocalBackend {
 
     async fn launch(
         &self,
-        jail: Jail,
+        working: &WorkingJail,
         folder: &Path,
         record: &mut Record,
         cgroups: &Cgroups,
@@ -284,8 +294,8 @@ impl LocalBackend {
             disk: self.mount_volume(folder).await?,
         };
         let setup = &self.0.setup;
-        let mut command = match jail {
-            Jail::Namespaces => bwrap::guest(setup, &workspace, &held)
+        let mut command = match working.jail {
+            Jail::Namespaces => bwrap::guest(setup, working.bubblewrap, &workspace, &held)
                 .map_err(|error| SandboxError::of_machine(&setup.programs.display(), &error))?,
             Jail::Alone => setup.guest_alone(&workspace, &held),
         };
@@ -331,7 +341,7 @@ impl LocalBackend {
 impl Backend for LocalBackend {
     async fn check(&self) -> Result<(), SandboxError> {
         self.accept(self.cgroups().await)?;
-        if self.jail().await? == Jail::Namespaces {
+        if self.jail().await?.jail == Jail::Namespaces {
             return Ok(());
         }
         // Only a trial start shows whether Landlock works.
@@ -345,14 +355,22 @@ impl Backend for LocalBackend {
     }
 
     async fn weaknesses(&self) -> Vec<String> {
-        let alone = matches!(self.jail().await, Ok(Jail::Alone));
-        let alone = alone.then(|| {
-            "bubblewrap does not work on this machine, so commands are confined by Landlock and seccomp only. hint: \
-             install bubblewrap and allow user namespaces"
-                .to_owned()
-        });
-        let limits = self.cgroups().await.warning(&self.0.setup.limits);
-        alone.into_iter().chain(limits).collect()
+        let cgroups = self.cgroups().await;
+        let jail = match self.jail().await {
+            Ok(WorkingJail {
+                jail: Jail::Alone,
+                bubblewrap: _,
+                why,
+            }) => Some(format!(
+                "bubblewrap does not work on this machine ({why}), so commands are confined by Landlock and seccomp \
+                 only. hint: {}",
+                bwrap::remedy(why, Path::new(bwrap::SETTINGS))
+            )),
+            Ok(working) => working.warning(cgroups),
+            Err(_) => None,
+        };
+        let limits = cgroups.warning(&self.0.setup.limits);
+        jail.into_iter().chain(limits).collect()
     }
 
     async fn disk_limit(&self) -> String {

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::StatVfsMountFlags;
+
 use crate::assets::{PROGRAMS, Program};
 use crate::error::SandboxError;
 
@@ -27,6 +29,26 @@ pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
     }
 }
 
+/// Checks that programs in this folder can run: both kinds of jail start the guest from there.
+///
+/// # Errors
+/// `Refused` where its file system is mounted with `noexec`.
+pub(crate) fn require_exec(folder: &Path) -> Result<(), SandboxError> {
+    // Where that is unknown, the start of a jail shows it.
+    rustix::fs::statvfs(folder).map_or(Ok(()), |mounted| refuse_noexec(folder, mounted.f_flag))
+}
+
+fn refuse_noexec(folder: &Path, mounted: StatVfsMountFlags) -> Result<(), SandboxError> {
+    match mounted.contains(StatVfsMountFlags::NOEXEC) {
+        false => Ok(()),
+        true => Err(SandboxError::Refused(format!(
+            "{} is on a file system that is mounted with noexec, so the programs in it cannot run. hint: set \
+             XDG_STATE_HOME to a folder on another file system",
+            folder.display()
+        ))),
+    }
+}
+
 fn write(path: &Path, program: &Program) -> io::Result<()> {
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == program.len() as u64) {
         return Ok(());
@@ -35,4 +57,22 @@ fn write(path: &Path, program: &Program) -> io::Result<()> {
     std::fs::write(&temporary, program.unpack()?)?;
     std::fs::set_permissions(&temporary, std::fs::Permissions::from_mode(0o755))?;
     std::fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_where_no_program_runs_is_refused() {
+        let folder = Path::new("/home/me/.local/state");
+        let flags = StatVfsMountFlags::NOEXEC | StatVfsMountFlags::NODEV;
+        let why = refuse_noexec(folder, flags).unwrap_err().to_string();
+        assert!(why.contains("/home/me/.local/state is on"), "{why}");
+        assert!(why.contains("hint: set XDG_STATE_HOME"), "{why}");
+        refuse_noexec(folder, StatVfsMountFlags::NODEV).unwrap();
+        // Cargo's own folder of programs.
+        let own = std::env::current_exe().unwrap();
+        require_exec(own.parent().unwrap()).unwrap();
+    }
 }

@@ -16,6 +16,7 @@ facts! {
     pull_requests_of_tasks_without_a_result_are_counted,
     a_pause_a_stop_and_another_request_wake_no_waiting_task,
     ten_thousand_waiting_tasks_cost_no_message_and_are_not_read_for_others,
+    a_task_that_waits_for_its_turn_is_not_among_the_admitted,
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -389,6 +390,8 @@ async fn ten_thousand_waiting_tasks_cost_no_message_and_are_not_read_for_others(
     let load = store.loads().await.unwrap();
     let load = load.into_iter().find(|load| load.waiting == 10_000);
     let place = load.unwrap().repository;
+    let admitted = store.admitted(TrackerKind::GitHub, "github.com").await;
+    assert_eq!(admitted.unwrap(), []);
 
     trace::start();
     let task = world.new_task(200_000).await;
@@ -407,6 +410,20 @@ async fn ten_thousand_waiting_tasks_cost_no_message_and_are_not_read_for_others(
         found.extend(lines.map(|line| format!("{line}: {}", statement["sql"])));
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+async fn a_task_that_waits_for_its_turn_is_not_among_the_admitted(world: World) {
+    world.waiting(issue(1, "e1")).await;
+    let older = world.new_task(2).await;
+    world.leased(3).await;
+    let mut foreign = issue(4, "e1");
+    foreign.item.host = "github.example".into();
+    world.store.enqueue(&foreign).await.unwrap();
+    let newer = world.new_task(5).await;
+    let admitted = world.store.admitted(TrackerKind::GitHub, "github.com");
+    let admitted = admitted.await.unwrap();
+    let ids: Vec<TaskId> = admitted.iter().map(|task| task.id).collect();
+    assert_eq!(ids, [newer.id, older.id]);
 }
 
 async fn a_person_admits_a_task_whatever_its_repository_has(world: World) {

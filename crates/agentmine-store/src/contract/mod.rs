@@ -22,6 +22,7 @@ use crate::sql::trace;
 use crate::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 const NONE: Duration = Duration::ZERO;
 
 /// Runs each fact on both databases.

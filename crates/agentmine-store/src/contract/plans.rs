@@ -30,6 +30,8 @@ async fn life_of_a_task(world: &World) {
     assert!(matches!(known, Enqueued::Known(_)), "{known:?}");
     assert_eq!(world.relay().await, [task.id]);
     store.claimable(NONE, 0, 200).await.unwrap();
+    let admitted = store.admitted(TrackerKind::GitHub, "github.com");
+    admitted.await.unwrap();
     store.task(task.id).await.unwrap();
     let lease = world.claim(task.id, MINUTE).await.unwrap().lease;
     assert!(
@@ -77,7 +79,7 @@ async fn life_of_a_task(world: &World) {
     claimed.unwrap().unwrap();
     world.unreported().await;
     let none = TaskNumber(0);
-    store.unconfirmed(MINUTE, none, 9).await.unwrap();
+    store.unconfirmed(MINUTE, DAY, none, 9).await.unwrap();
 }
 
 async fn no_statement_of_a_task_s_life_reads_a_whole_table(world: World) {

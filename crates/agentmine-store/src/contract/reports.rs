@@ -10,6 +10,7 @@ facts! {
     a_report_that_nobody_finished_can_be_claimed_again,
     a_task_that_was_resumed_is_not_reported,
     a_reported_end_is_looked_at_once_more_after_a_lease,
+    a_second_look_reads_only_what_ended_within_its_time,
     the_newest_task_of_an_item_is_found,
     a_second_pause_in_one_epoch_is_reported_too,
     a_failed_task_whose_result_was_found_is_done,
@@ -204,7 +205,8 @@ async fn a_task_that_was_resumed_is_not_reported(world: World) {
 async fn a_reported_end_is_looked_at_once_more_after_a_lease(world: World) {
     let store = &world.store;
     let unconfirmed = async |lease| {
-        let tasks = store.unconfirmed(lease, TaskNumber(0), 9).await.unwrap();
+        let tasks = store.unconfirmed(lease, DAY, TaskNumber(0), 9).await;
+        let tasks = tasks.unwrap();
         tasks.iter().map(|task| task.id).collect::<Vec<_>>()
     };
     let task = ended(&world, 1).await;
@@ -231,6 +233,34 @@ async fn a_reported_end_is_looked_at_once_more_after_a_lease(world: World) {
         [],
         "the labels are the later task's"
     );
+}
+
+async fn a_second_look_reads_only_what_ended_within_its_time(world: World) {
+    let store = &world.store;
+    let mut tasks = Vec::new();
+    for number in [1, 2, 3] {
+        let task = ended(&world, number).await;
+        let key = EffectKey::label(TaskLabel::of(task.state), task.epoch);
+        store.effect_done(task.id, &key, &json!({})).await.unwrap();
+        tasks.push(task.id);
+    }
+    for (number, minutes) in [(2, 30), (3, 25 * 60)] {
+        let earlier = match *world.database {
+            Database::Sqlite(_) => (minutes * 60_000).to_string(),
+            Database::Postgres { .. } => format!("interval '{minutes} minutes'"),
+        };
+        let sql =
+            format!("UPDATE tasks SET updated_at = updated_at - {earlier} WHERE number = {number}");
+        world.database.execute(&sql).await;
+    }
+    let found = async |within| {
+        let found = store.unconfirmed(NONE, within, TaskNumber(0), 9).await;
+        let found = found.unwrap();
+        found.iter().map(|task| task.id).collect::<Vec<_>>()
+    };
+    assert_eq!(found(15 * MINUTE).await, tasks[..1]);
+    assert_eq!(found(DAY).await, tasks[..2]);
+    assert_eq!(found(2 * DAY).await, tasks[..2]);
 }
 
 async fn the_newest_task_of_an_item_is_found(world: World) {

@@ -251,7 +251,7 @@ async fn a_sweep_reads_no_task_that_is_over(world: World) {
     trace::start();
     world.sweep(MINUTE).await;
     let none = TaskNumber(0);
-    world.store.unconfirmed(MINUTE, none, 9).await.unwrap();
+    world.store.unconfirmed(MINUTE, DAY, none, 9).await.unwrap();
     world.store.unreported(MINUTE, none, 9).await.unwrap();
     world.store.figures().await.unwrap();
     let statements = trace::take();

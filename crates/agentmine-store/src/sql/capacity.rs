@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agentmine_domain::{ItemKind, NewTask, Priority, RepositoryKey, Task, TaskId};
+use agentmine_domain::{ItemKind, NewTask, Priority, RepositoryKey, Task, TaskId, TrackerKind};
 use async_trait::async_trait;
 
 use super::arg::args;
@@ -27,6 +27,18 @@ impl<D: Dialect> CapacityStore for SqlStore<D> {
             "waiting_requests",
             "SELECT {columns} FROM tasks WHERE waits_for IS NOT NULL AND state = 'queued'",
             &[],
+        )
+        .await
+    }
+
+    async fn admitted(&self, tracker: TrackerKind, host: &str) -> Result<Vec<Task>, StoreError> {
+        // The plus keeps SQLite from going through all tasks in the order of their numbers.
+        self.select::<TaskRow, _>(
+            "admitted",
+            "SELECT {columns} FROM tasks
+             WHERE tracker = $1 AND host = $2 AND state IN ('queued', 'leased') AND waits_for IS NULL AND state = 'queued'
+             ORDER BY +number DESC",
+            args![tracker.as_str(), host],
         )
         .await
     }

@@ -49,6 +49,7 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
     async fn unconfirmed(
         &self,
         lease: Duration,
+        within: Duration,
         after: TaskNumber,
         limit: u32,
     ) -> Result<Vec<Task>, StoreError> {
@@ -65,7 +66,7 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                AND (SELECT count(*) FROM tasks later
                     WHERE later.item_key = t.item_key AND later.number > t.number) = 0
              ORDER BY +number LIMIT $3",
-            args![lease, after.0, limit, LAST_LOOK],
+            args![lease, after.0, limit, within.min(LAST_LOOK)],
         )
         .await
     }

@@ -61,8 +61,12 @@ fn numbers(text: &str, repo: Repo<'_>, found: &mut Vec<u64>) {
         .unwrap_or(rest);
     while let Some((number, after)) = number(rest, repo) {
         found.push(number);
-        rest = after.trim_start_matches([',', ' ', '&']);
-        rest = rest.strip_prefix("and ").unwrap_or(rest).trim_start();
+        let next = after.trim_start_matches([',', ' ', '&']);
+        let next = next.strip_prefix("and ").unwrap_or(next);
+        // Another line continues the list only after a comma or the like.
+        let between = &after[..after.len() - next.len()];
+        let is_open = !between.trim().is_empty();
+        rest = if is_open { next.trim_start() } else { next };
     }
 }
 
@@ -142,6 +146,8 @@ mod tests {
         );
         let blocked = |text| blocked_by(text, repo);
         assert_eq!(blocked("Blocked by #5\n- Depends on: #6 & #8"), [5, 6, 8]);
+        let lines = "Blocked by #5,\r\n#6 and #7\r\n\r\n#8 is a duplicate.\nDepends on #9\n#10";
+        assert_eq!(blocked(lines), [5, 6, 7, 9]);
         let hidden = "<!-- Blocked by #1 -->\n```\ndepends on #2\n```\nunblocked by #3";
         assert_eq!(blocked(hidden), NONE);
         assert_eq!(blocked("blocked by #99999999999999999999 #4"), NONE);

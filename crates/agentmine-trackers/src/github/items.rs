@@ -61,7 +61,7 @@ impl Api {
         let item = self.current(item).await?;
         let reply = self.client.get(self.item_url(&item, &[])?).await?;
         match reply.status {
-            StatusCode::GONE => return Ok(deleted(item)),
+            StatusCode::GONE => return Ok(gone(item, &reply.message())),
             // Somebody may have hidden the repository meanwhile.
             StatusCode::NOT_FOUND => self.forget(&item.repo_path),
             _ => {}
@@ -179,15 +179,20 @@ impl Api {
     }
 }
 
-/// GitHub shows that there was an issue, and nothing of it.
-fn deleted(item: ItemRef) -> Item {
+/// GitHub shows that there was an issue, and nothing of it. It answers in the same way where issues are turned off, and only
+/// its words differ: "Issues are disabled for this repo".
+fn gone(item: ItemRef, said: &str) -> Item {
+    let withdrawn = match said.to_lowercase().contains("disabled") {
+        true => "issues were turned off in the repository",
+        false => "the item was deleted",
+    };
     Item {
         item,
         title: String::new(),
         body: String::new(),
         author: String::new(),
         open: false,
-        withdrawn: Some("the item was deleted"),
+        withdrawn: Some(withdrawn),
         labels: Vec::new(),
         assignees: Vec::new(),
         url: String::new(),

@@ -540,6 +540,23 @@ async fn what_concerns_one_repository_or_item_skips_nothing_else() {
 }
 
 #[tokio::test]
+async fn an_issue_is_gone_if_it_was_deleted_or_if_issues_were_turned_off() {
+    for (said, why) in [
+        ("This issue was deleted", "the item was deleted"),
+        (
+            "Issues are disabled for this repo",
+            "issues were turned off in the repository",
+        ),
+    ] {
+        let server = with_repo().await;
+        let gone = ResponseTemplate::new(410).set_body_json(json!({ "message": said }));
+        on(&server, "GET", "/repos/octo/demo/issues/7", gone).await;
+        let found = tracker(&server).item(&item(&server)).await.unwrap();
+        assert_eq!(found.closed(), Some(why));
+    }
+}
+
+#[tokio::test]
 async fn a_branch_that_a_rule_keeps_is_not_taken_for_one_that_is_gone() {
     for (said, is_gone) in [
         ("Reference does not exist", true),

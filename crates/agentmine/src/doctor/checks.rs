@@ -80,7 +80,10 @@ pub(super) async fn git() -> Vec<Finding> {
     vec![match asked {
         Ok(output) if output.status.success() => {
             let version = String::from_utf8_lossy(&output.stdout);
-            Finding::good(one_line(version.trim_start_matches("git version "), 60))
+            match crate::git::too_old(&version) {
+                Some(what) => Finding::failed(what).fix(crate::git::NEWER),
+                None => Finding::good(one_line(version.trim_start_matches("git version "), 60)),
+            }
         }
         Ok(output) => Finding::failed(one_line(&String::from_utf8_lossy(&output.stderr), 200))
             .fix("install git"),

@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result};
 
 use crate::control::failure as failed;
 use crate::embedded::{self, open_configured, place};
+use crate::git;
 use crate::loop_args::LoopArgs;
 use crate::print::{clean, line, one_line, program};
 use crate::run::{apply_flags, follow, head, model, refused, summaries};
@@ -40,6 +41,7 @@ pub(super) async fn run(
     let store = open_configured(&mut config).await?;
     embedded::configure(&mut config, with.sandbox.into())?;
     apply_flags(&mut config, with)?;
+    git::require().await?;
     let here = std::env::current_dir().context("the current folder cannot be found")?;
     let mut task = find_task(store.as_ref(), named).await.map_err(failed)?;
     if let Some(agent) = agent {

@@ -234,7 +234,16 @@ fn below_item(
         return missing("");
     };
     match (ask.method.as_str(), rest) {
-        ("GET", []) => place.answer(inner, state, 200),
+        ("GET", []) => {
+            let mut answer = place.answer(inner, state, 200);
+            let is_request = place.kind == Kind::MergeRequest;
+            if is_request && !state.finds_conflicts(place.repo, place.number) {
+                answer.body["has_conflicts"] = false.into();
+                answer.body["merge_status"] = "checking".into();
+                answer.body["detailed_merge_status"] = "checking".into();
+            }
+            answer
+        }
         ("PUT", []) => items::edit(inner, state, ask, place),
         ("PUT", ["merge"]) if place.kind == Kind::MergeRequest => {
             merge_requests::merge(inner, state, ask, place)

@@ -290,6 +290,34 @@ async fn a_mirror_that_cannot_be_updated_is_filled_again() {
     assert_eq!(world.forge_fetches(), before, "the host answered");
 }
 
+/// An update took longer than a clone waits, and its git was killed. The host answers, and the mirror fetches what it lacks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_that_is_behind_is_brought_up_to_date_and_not_filled_again() {
+    let world = varied().await;
+    let machine = Machine::new(&world, 1 << 30);
+    machine.clone(&world, "first", "").await;
+    let mirror = machine.filled().await;
+    let [behind, partial, kept] =
+        ["behind", "objects/pack/tmp_pack_x", "kept"].map(|name| mirror.join(name));
+    for file in [&behind, &partial, &kept] {
+        std::fs::write(file, "").unwrap();
+    }
+    let head = world.human_commit("main", "later.txt").await;
+    let clone = machine.clone(&world, "second", "").await;
+    assert_eq!(world.git(&clone, "rev-parse HEAD").await.ok(), head);
+    let begun = Instant::now();
+    while behind.exists() {
+        assert!(begun.elapsed() < PATIENCE, "it is not brought up to date");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(kept.exists(), "it was filled again");
+    assert!(!partial.exists());
+    let before = world.forge_fetches();
+    let clone = machine.clone(&world, "third", "").await;
+    assert_eq!(world.git(&clone, "rev-parse HEAD").await.ok(), head);
+    assert_eq!(world.forge_fetches(), before, "the host answered");
+}
+
 /// Whatever was put into a mirror's configuration is gone before git reads it.
 #[tokio::test(flavor = "multi_thread")]
 async fn git_reads_no_configuration_that_was_put_into_a_mirror() {
