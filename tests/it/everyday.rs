@@ -333,7 +333,7 @@ async fn a_guessed_check_that_fails_on_the_base_commit_is_reported_as_failing_be
     let (rig, body, transcript) = changed(&[test], adds_a_note(), |_| ()).await;
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
     assert!(
-        body.contains("| `sh ./test.sh` | 1, as on the base commit |"),
+        body.contains("| `sh ./test.sh` | 1, as without this work |"),
         "{body}"
     );
     // The model was asked once whether it belongs to the task.
@@ -353,7 +353,7 @@ async fn runs_after(set_up: &str) -> usize {
     let set_up = format!("setup: [\"{set_up}\"]\n");
     let files = [test, (".agentmine/config.yaml", set_up.as_str())];
     let (rig, body, transcript) = changed(&files, adds_a_note(), |_| ()).await;
-    assert!(body.contains("| 1, as on the base commit |"), "{body}");
+    assert!(body.contains("| 1, as without this work |"), "{body}");
     assert_eq!(rig.sessions().await[0].usage.model_calls, 4);
     let runs = regex::Regex::new("run [0-9]{12,}").unwrap();
     let runs: BTreeSet<&str> = runs.find_iter(&transcript).map(|it| it.as_str()).collect();
@@ -383,7 +383,7 @@ async fn a_named_check_that_fails_on_the_base_commit_still_counts() {
     })
     .await;
     assert!(rig.forge.pulls(DEMO)[0].draft, "{body}");
-    assert!(body.contains("1, as on the base commit"), "{body}");
+    assert!(body.contains("1, as without this work"), "{body}");
 }
 
 #[tokio::test]
@@ -395,7 +395,7 @@ async fn a_failed_set_up_does_not_make_a_result_with_green_checks_partial() {
     let (rig, body, transcript) = changed(&[settings], adds_a_note(), |_| ()).await;
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
     assert!(
-        body.contains("| set-up: `echo 'no such mirror' >&2; exit 9` | 9, as on the base commit |"),
+        body.contains("| set-up: `echo 'no such mirror' >&2; exit 9` | 9, as without this work |"),
         "{body}"
     );
     assert!(transcript.contains("set-up failed"), "{transcript}");
@@ -426,7 +426,7 @@ async fn a_set_up_that_requests_a_host_in_vain_for_ever_is_ended() {
     assert!(!rig.forge.pulls(DEMO)[0].draft, "{body}");
     let ended = "ended after 300 requests in vain: web requests to 10.0.0.1:443 were refused";
     assert!(transcript.contains(ended), "{transcript}");
-    assert!(body.contains("| 137, as on the base commit |"), "{body}");
+    assert!(body.contains("| 137, as without this work |"), "{body}");
 }
 
 #[tokio::test]

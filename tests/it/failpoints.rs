@@ -8,6 +8,7 @@ use regex::Regex;
 
 /// Operations of the store that write nothing.
 const READS: &[&str] = &[
+    "admitted",
     "check",
     "checkpoints",
     "claimable",

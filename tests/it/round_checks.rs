@@ -234,7 +234,7 @@ async fn a_check_that_fails_on_the_merged_branch_is_reported_as_failing_before()
     counted(&mut rig, "begun", "conflict").await;
     rig.consume().await;
     let last = &status(&rig.forge.comments(DEMO, pull.number));
-    assert!(last.contains("| 1, as on the base commit |"), "{last}");
+    assert!(last.contains("| 1, as without this work |"), "{last}");
     let note = "of the target branch, which was merged.";
     assert!(last.contains(note), "{last}");
     let tasks = rounds(&rig).await;

@@ -124,7 +124,7 @@ async fn checks_are_read_before_the_agent_begins_and_not_from_its_commits() {
     assert!(pull.draft, "{}", pull.body);
     assert!(
         pull.body
-            .contains("| `sh test.sh` | 1, as on the base commit |"),
+            .contains("| `sh test.sh` | 1, as without this work |"),
         "{}",
         pull.body
     );

@@ -116,7 +116,7 @@ impl PushFence for LeaseFence {
     }
 }
 
-/// Starts the sandbox, clones, restores the files of a checkpoint, and installs dependencies. `entries` are those of the
+/// Takes the session's sandbox or starts one, clones, restores the files of a checkpoint, and installs dependencies. `entries` are those of the
 /// earlier sessions.
 pub(crate) async fn prepare(
     ctx: &SessionContext,
@@ -222,7 +222,7 @@ pub(crate) async fn prepare(
     })
 }
 
-/// Fails if the forge would refuse every push to the work branch: before a sandbox starts and a model is asked.
+/// Fails if the forge would refuse every push to the work branch, before the clone and the first model call.
 async fn refuse_protected(ctx: &SessionContext, branch: &str) -> Result<(), SessionError> {
     let tracker = ctx.effects.tracker();
     match tracker.push_objection(&ctx.task.item, branch).await? {

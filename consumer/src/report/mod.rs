@@ -34,7 +34,7 @@ pub(crate) async fn report(
     let Some(head) = &outcome.facts.head else {
         return Err(no_result(outcome));
     };
-    let changes = outcome.facts.changed_files() > 0 || outcome.facts.diff_cut;
+    let changes = outcome.facts.has_changes();
     if begun == Begun::WithPullRequest && !changes {
         // Only the empty commit is on the branch.
         return Err(no_result(outcome));

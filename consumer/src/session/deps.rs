@@ -79,8 +79,7 @@ fn model_of_agent(
 ) -> Result<ModelConfig, String> {
     let config = configured.with_model(name);
     // An entry is the operator's statement, also that it costs nothing.
-    let is_known = config.is_priced() || configured.more_prices.contains_key(name);
-    match is_known || budget.cost_micros.is_none() {
+    match configured.more_prices.contains_key(name) || budget.cost_micros.is_none() {
         true => Ok(config),
         false => Err(format!(
             "the agent's model {name} has no prices, so its limit on the cost would never apply. hint: set input_price \

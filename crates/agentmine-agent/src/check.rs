@@ -108,7 +108,7 @@ impl Check {
         }
     }
 
-    /// What it showed, for a person: `exit code 1 in 20 ms, as on the base commit`.
+    /// What it showed, for a person: `exit code 1 in 20 ms, as without this work`.
     #[must_use]
     pub fn verdict(&self) -> String {
         let ran = match self.exit_code {
@@ -119,7 +119,7 @@ impl Check {
             Standing::Ran => ran,
             Standing::NotRun(why) => format!("not run: {why}"),
             Standing::FailsOnBase | Standing::FailedBefore => {
-                format!("{ran}, as on the base commit")
+                format!("{ran}, as without this work")
             }
         }
     }
@@ -601,7 +601,7 @@ mod tests {
         check.standing = Standing::FailedBefore;
         assert_eq!(
             check.verdict(),
-            "exit code 127 in 1 ms, as on the base commit"
+            "exit code 127 in 1 ms, as without this work"
         );
     }
 

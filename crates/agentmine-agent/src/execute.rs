@@ -25,7 +25,7 @@ pub struct RunLimits {
     /// The task's budget.
     pub budget: Budget,
     /// Consecutive identical calls with identical results after which the model is warned. If it makes the call
-    /// once more, the agent counts as stuck.
+    /// once more, or was warned three times before, the agent counts as stuck.
     pub same_call: u32,
     /// Consecutive replies that are empty, truncated, or have a call as text, after which the agent counts as stuck.
     pub empty_replies: u32,

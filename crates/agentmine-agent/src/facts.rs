@@ -98,6 +98,12 @@ impl Facts {
             .saturating_add(self.files.len() as u64)
     }
 
+    /// Whether the pushed commit differs from the base.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        self.changed_files() > 0 || self.diff_cut
+    }
+
     /// Adds web requests of a sandbox to those of others.
     pub fn add_web(&mut self, requests: Vec<WebRequest>) {
         for request in requests {

@@ -80,7 +80,7 @@ pub enum Entry {
     Note {
         /// The text.
         text: String,
-        /// What of it a program reads, if any does. Earlier versions recorded the text alone.
+        /// Its machine-readable part, if any; earlier versions recorded only the text.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",

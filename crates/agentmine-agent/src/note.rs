@@ -1,9 +1,9 @@
-//! What of a note in the journal a program reads.
+//! The machine-readable part of a note in the journal.
 
 use agentmine_domain::Seq;
 use serde::{Deserialize, Serialize};
 
-/// What of a note a program reads.
+/// The machine-readable part of a note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoteFact {

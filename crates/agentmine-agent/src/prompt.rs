@@ -228,7 +228,7 @@ const CONTINUE_OR_EXPLAIN: &str = "If the task needs a change, continue with too
 #[must_use]
 pub fn correction(why: &str, facts: &Facts) -> Prompt {
     let has_tried = facts.push_error.is_some() || !facts.refused_pushes.is_empty();
-    let has_changes = facts.changed_files() > 0 || facts.diff_cut;
+    let has_changes = facts.has_changes();
     let next = match has_tried || has_changes {
         true => CONTINUE,
         false => CONTINUE_OR_EXPLAIN,

@@ -238,7 +238,7 @@ fn checks(out: &mut String, facts: &Facts) {
             }
             Standing::FailsOnBase | Standing::FailedBefore => writeln!(
                 out,
-                "| `{command}` | {code}, as on the base commit | {time} |"
+                "| `{command}` | {code}, as without this work | {time} |"
             ),
         };
     }
@@ -262,7 +262,7 @@ fn setup_failures(out: &mut String, facts: &Facts) {
     for setup in &facts.setup_failures {
         let (command, code) = (cell(&setup.command), setup.code());
         let before = match setup.standing {
-            Standing::FailsOnBase => ", as on the base commit",
+            Standing::FailsOnBase => ", as without this work",
             Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
         };
         let _ = writeln!(out, "| set-up: `{command}` | {code}{before} | |");

@@ -1,8 +1,8 @@
 //! Records and reads the notes on the files with which a session continues the work of an earlier one, and on what was not
 //! saved of them.
 //!
-//! A reader of the transcript gets the text, and the program the fact beside it. Earlier versions recorded the text alone,
-//! from which it is read then; a worker of such a version reads the text of a newer one.
+//! People read the text, the program the fact beside it. Notes of earlier versions have only the text, which is parsed
+//! instead; a worker of such a version reads the text of a newer one.
 
 use std::fmt;
 

@@ -73,8 +73,8 @@ impl Unusable {
         match self {
             Self::Cut | Self::Empty => format!("{count} empty or truncated replies in a row"),
             Self::CallAsText => format!(
-                "{count} replies in a row without a call that can be run; the last one has a call as text. The model's server \
-                 has to read the calls of this model (vLLM: --tool-call-parser, llama.cpp: --jinja)"
+                "{count} replies in a row without a call that can be run; the last one has a tool call written as text. \
+                 hint: configure the model's server to parse this model's tool calls (vLLM: --tool-call-parser, llama.cpp: --jinja)"
             ),
         }
     }

@@ -24,7 +24,7 @@ pub fn missing(facts: &Facts) -> Option<String> {
         missing.push("- nothing was pushed".to_owned());
         let newest = facts.refused_pushes.iter().rev().take(MAX_REFUSED);
         missing.extend(newest.map(|why| format!("- a push was refused: {}", cap(why, MAX_REASON))));
-    } else if facts.changed_files() == 0 && !facts.unchanged {
+    } else if !facts.has_changes() && !facts.unchanged {
         missing.push("- the pushed commit changes nothing".to_owned());
     }
     let failed: Vec<&Check> = facts.checks.iter().filter(|c| c.failed()).collect();
@@ -48,7 +48,7 @@ pub fn missing(facts: &Facts) -> Option<String> {
             setup.command,
             setup.failure(),
             match setup.standing {
-                Standing::FailsOnBase => ", as on the base commit",
+                Standing::FailsOnBase => ", as without this work",
                 Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
             },
             indent(&setup.output)

@@ -49,7 +49,7 @@ impl Budget {
         let is_near = |used: u128, limit: u128| used * 10 >= limit * 9;
         if is_near(used.model_calls.into(), self.steps.into()) {
             return Some(format!(
-                "{} of {} model calls are made",
+                "{} of {} model calls used",
                 used.model_calls, self.steps
             ));
         }

@@ -59,7 +59,7 @@ impl SeenCommands {
     }
 }
 
-/// The least time between two looks at a repository with a task in progress, of so many, each of which costs requests.
+/// The minimum time between two checks of a repository with a task in progress, if there are `live` of them.
 pub(super) fn apart(live: usize, interval: Duration) -> Duration {
     let live = u32::try_from(live).unwrap_or(u32::MAX);
     match live {

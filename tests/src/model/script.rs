@@ -264,7 +264,7 @@ impl Scenario {
         scenario
             .find("branch", r"[Ww]ork on the branch `([^`]+)`")
             .find("branch", r"git push (?:-u )?origin ([\w./-]+)")
-            .find("project", r"(/[\w./-]*/project)\b")
+            .find("project", r"(/[\w.~/-]*/project)\b")
             .find("number", r"#(\d+) of ")
     }
 

@@ -183,7 +183,7 @@ async fn the_model_is_warned_once_before_a_limit() {
     run.go().await.unwrap();
     let sent = sent(&run);
     assert_eq!(sent.len(), 1, "{sent:?}");
-    let expected = "A limit of this task is near: 11 of 12 model calls are made.";
+    let expected = "A limit of this task is near: 11 of 12 model calls used.";
     assert!(sent[0].starts_with(expected), "{}", sent[0]);
     let mut run = Run::of(vec![calls(&["1"]), calls(&["2"]), says("done")]);
     run.budget.tokens = Some(24);

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::authority::Authority;
-use super::dial::{DialError, Lookups, dial};
+use super::dial::{DialError, Dialer};
 use super::forward::{RESPONSE_TIMEOUT, remove_hop_by_hop};
 use super::host::Host;
 use super::policy::{Grant, HiddenNames};
@@ -77,7 +77,7 @@ pub(super) struct Reading {
     pub(super) target: Target,
     pub(super) grant: Grant,
     pub(super) rules: ReadOnly,
-    pub(super) lookups: Lookups,
+    pub(super) dialer: Dialer,
 }
 
 /// What is spoken in a tunnel.
@@ -247,7 +247,12 @@ impl Connection {
         let unreachable = |reason| NoAnswer(StatusCode::BAD_GATEWAY, reason);
         let stream = match self.dialled.lock().await.take() {
             Some(stream) => stream,
-            None => match dial(host, *port, self.reading.grant, &self.reading.lookups).await {
+            None => match self
+                .reading
+                .dialer
+                .dial(host, *port, self.reading.grant)
+                .await
+            {
                 Ok(stream) => stream,
                 Err(DialError::Blocked(reason) | DialError::Unreachable(reason)) => {
                     return Err(unreachable(reason));

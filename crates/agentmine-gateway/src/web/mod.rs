@@ -1,8 +1,9 @@
 //! The web half of the gateway: a proxy that decides by policy for each request.
 //!
 //! The name is checked first, then every address it resolves to, and the connection goes to the checked
-//! address. In a tunnel the TLS ClientHello must name the host that was requested. Whether the server at
-//! that address is that host is up to its certificate, which the client in the sandbox verifies or not.
+//! address, or through the operator's proxy. In a tunnel the TLS ClientHello must name the host that was
+//! requested. Whether the server at that address is that host is up to its certificate, which the client in
+//! the sandbox verifies or not.
 //!
 //! Package registries are only read, see [`registry`]: their TLS ends here, with a certificate authority of the
 //! session. Other hosts' TLS is not read.
@@ -23,7 +24,7 @@ use crate::egress::{AllowedBy, BlockedBy};
 use crate::events::Ledger;
 use crate::http::{self, Body, Ended, full, text};
 use crate::stream::GatewayStream;
-use dial::{DialError, Lookups, dial};
+use dial::{DialError, Dialer};
 use forward::forward;
 use intercept::{Interceptor, Reading, read_plain};
 use policy::{Access, Grant, Policy, Refused};
@@ -38,6 +39,7 @@ mod dial;
 mod forward;
 mod host;
 mod intercept;
+mod outbound_proxy;
 mod policy;
 mod registry;
 mod sni;
@@ -62,7 +64,7 @@ pub(crate) struct WebProxy {
     /// Only where there are registries.
     interceptor: Option<Arc<Interceptor>>,
     ledger: Arc<Ledger>,
-    lookups: Lookups,
+    dialer: Dialer,
 }
 
 impl WebProxy {
@@ -90,7 +92,7 @@ impl WebProxy {
             registries,
             interceptor,
             ledger,
-            lookups: Lookups::new(),
+            dialer: Dialer::new(network)?,
         })
     }
 
@@ -158,7 +160,7 @@ impl WebProxy {
             Some(_) => AllowedBy::Registry,
             None => self.policy.allowed_by(grant),
         };
-        let upstream = match dial(&target.host, target.port, grant, &self.lookups).await {
+        let upstream = match self.dialer.dial(&target.host, target.port, grant).await {
             Ok(upstream) => upstream,
             Err(DialError::Blocked(reason)) => {
                 let host = target.host.to_string();
@@ -203,7 +205,7 @@ impl WebProxy {
             target,
             grant,
             rules,
-            lookups: self.lookups.clone(),
+            dialer: self.dialer.clone(),
         };
         let serve = async move {
             let _permit = permit;

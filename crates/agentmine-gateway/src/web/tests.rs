@@ -163,6 +163,35 @@ async fn a_plain_request_loses_the_headers_for_the_proxy() {
 }
 
 #[tokio::test]
+async fn a_public_host_is_reached_through_the_operators_proxy() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let operators = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let connect = head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        head(&mut stream).await;
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhost";
+        stream.write_all(answer).await.unwrap();
+        connect
+    });
+    let url = Secret::new(format!("http://{address}"));
+    let proxy = Proxy::new(|network| network.proxy = Some(url)).await;
+    let answer = proxy
+        .ask("GET http://nowhere.invalid/ HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("host"),
+        "{answer}"
+    );
+    let connect = operators.await.unwrap();
+    assert!(
+        connect.starts_with("CONNECT nowhere.invalid:80 "),
+        "{connect}"
+    );
+}
+
+#[tokio::test]
 async fn each_request_on_one_connection_is_decided() {
     let target = mirror().await;
     let proxy = Proxy::new(|network| network.allowed_private = vec![target.to_string()]).await;

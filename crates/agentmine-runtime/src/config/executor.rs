@@ -200,6 +200,11 @@ pub struct Network {
     /// Private addresses that are allowed nevertheless, as `host:port`: an in-house package mirror, for
     /// example (not in the specification).
     pub allowed_private: Vec<String>,
+    /// The HTTP proxy through which the gateway connects to public hosts: `http://[USER:PASSWORD@]HOST:PORT`, with Basic
+    /// authentication. `${NAME}` stands for the environment variable `NAME`. The proxy must allow CONNECT to ports 443 and
+    /// 80 (Squid's default allows only 443) and must refuse internal addresses, since it resolves names itself. Hosts of
+    /// `allowed_private` are connected to directly. Default: none; `HTTPS_PROXY` is not used (not in the specification).
+    pub proxy: Option<Secret>,
     /// Credentials for package registries (not in the specification). Such a host is only read: the gateway
     /// ends the sandbox's TLS, with a certificate authority of the session, lets GET and HEAD without a body
     /// pass, removes all headers but those that readers need, and adds the credentials. The sandbox never has
@@ -307,6 +312,7 @@ impl Default for Network {
             allowed_domains: Vec::new(),
             presets: BTreeMap::new(),
             allowed_private: Vec::new(),
+            proxy: None,
             registry_credentials: Vec::new(),
             push: PushPolicy::default(),
         }

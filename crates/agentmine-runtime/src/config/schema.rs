@@ -401,12 +401,6 @@ impl ModelConfig {
             ..self.clone()
         }
     }
-
-    /// Whether the cost of both input and output is known.
-    #[must_use]
-    pub fn is_priced(&self) -> bool {
-        self.input_price > 0.0 && self.output_price > 0.0
-    }
 }
 
 /// The prices of another model, in US dollars for a million tokens.

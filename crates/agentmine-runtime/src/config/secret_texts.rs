@@ -98,7 +98,7 @@ impl SecretTexts {
 }
 
 /// `%40` as `@`; what is no escape stays. Unlike a form's value, a password keeps its `+`.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let value = text.replace('+', "%2B").replace('&', "%26");
     url::form_urlencoded::parse(format!("x={value}").as_bytes())
         .map(|(_, value)| value.into_owned())

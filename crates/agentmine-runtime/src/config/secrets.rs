@@ -196,9 +196,11 @@ impl SecretTexts {
             allowed_domains: _,
             presets: _,
             allowed_private: _,
+            proxy,
             registry_credentials,
             push: _,
         } = network;
+        proxy.iter().for_each(|url| self.url(url.expose()));
         for credential in registry_credentials {
             let RegistryCredential {
                 host: _,
@@ -241,6 +243,7 @@ command_executor:
   docker:
     host: 'http://user:engine-canary@engine:2376'
     network:
+      proxy: 'http://agent:proxy-canary@proxy.example:3128'
       registry_credentials:
         - {host: a.example, authorization: Basic cmVhZGVyOmJhc2ljLWNhbmFyeQ==}
         - {host: b.example, token: registry-canary}
@@ -252,6 +255,8 @@ command_executor:
         insta::assert_snapshot!(texts(&config).join("\n"), @r"
         postgres://agent:store-canary@db/agentmine?password=query-canary&sslmode=require
         https://gateway.example/v1?api-key=base-canary
+        http://agent:proxy-canary@proxy.example:3128/
+        http://agent:proxy-canary@proxy.example:3128
         amqps://worker:queue%40canary@broker/%2f
         http://user:engine-canary@engine:2376/
         http://user:engine-canary@engine:2376
@@ -265,6 +270,7 @@ command_executor:
         header-canary
         basic-canary
         plain-canary
+        proxy-canary
         query-canary
         queue@canary
         store-canary

@@ -870,3 +870,32 @@ fn credentials_of_registries_come_from_the_environment_and_their_faults_show_no_
         assert!(!found.contains("can\u{e4}ry"), "{found}");
     }
 }
+
+#[test]
+fn the_proxy_of_the_network_comes_from_the_environment_and_its_faults_show_no_password() {
+    let of = |proxy: &str| {
+        let text = format!("command_executor: {{docker: {{network: {{proxy: '{proxy}'}}}}}}");
+        load(&yaml(&text).with_env([("PROXY", "http://agent:canary@proxy:3128")]))
+    };
+    let config = of("${PROXY}").unwrap();
+    let proxy = config.command_executor.docker.network.proxy.unwrap();
+    assert_eq!(proxy.expose(), "http://agent:canary@proxy:3128");
+    for (proxy, seen) in [
+        ("${NONE}", "`${NONE}`, an environment variable"),
+        ("https://agent:canary@proxy:3128", "the scheme `https`"),
+        (
+            "http://agent:canary@proxy",
+            "an `http://` URL of another form",
+        ),
+        ("agent:canary@proxy:3128", "not such a URL"),
+    ] {
+        let found = of(proxy).unwrap_err().to_string();
+        let key = "command_executor.docker.network.proxy: ";
+        assert!(found.contains(&format!("{key}{seen}")), "{proxy}: {found}");
+        assert!(
+            found.starts_with("the configuration is invalid\n"),
+            "{found}"
+        );
+        assert!(!found.contains("canary"), "{found}");
+    }
+}

@@ -1,8 +1,8 @@
 //! Environment variables that a configuration names: `${NAME}` as the whole of a value.
 //!
-//! Only where a key says so, since elsewhere such a text may be meant as it is: the credentials of registries, and the
-//! secrets of the trackers that have names, which no variable of AgentMine can name. For these, the file that `NAME_FILE` names
-//! will do too.
+//! Only where a key says so, since elsewhere such a text may be meant as it is: the credentials of registries, the
+//! proxy of the sandboxes' network, and the secrets of the trackers that have names, which no variable of AgentMine can
+//! name. For these trackers, the file that `NAME_FILE` names will do too.
 
 use std::path::Path;
 
@@ -10,6 +10,7 @@ use super::fault::SettingFault;
 use super::rotation::content;
 use super::tree::{Node, Value};
 
+const NETWORK: &str = "command_executor.docker.network";
 const REGISTRIES: &str = "command_executor.docker.network.registry_credentials";
 const OF_REGISTRIES: [&str; 2] = ["authorization", "token"];
 const FORGES: [&str; 2] = ["trackers.more.github", "trackers.more.gitlab"];
@@ -28,6 +29,9 @@ pub(super) fn expand<'a>(
     faults: &mut Vec<SettingFault>,
 ) {
     let of_env = |name: &str| value_of(name).map(|value| value.trim().to_owned());
+    if let Some(network) = below(tree, NETWORK) {
+        one(network, (NETWORK, "proxy"), &of_env, faults);
+    }
     if let Some(Value::List(items)) = below(tree, REGISTRIES).map(|node| &mut node.value) {
         for (at, item) in items.iter_mut().enumerate() {
             for key in OF_REGISTRIES {

@@ -22,6 +22,7 @@ const ENDLESS: usize = 96 << 20;
 const SESSIONS: usize = 300;
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}"#;
+const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// Where the listeners are.
 #[derive(Debug, Clone, Copy)]
@@ -198,19 +199,39 @@ async fn endless_body(it: Surface) -> Found {
 }
 
 async fn sessions(it: Surface) -> Found {
-    let mut begun = 0;
+    let mut first = None;
     for _ in 0..SESSIONS {
-        let (status, _) = exchange(it.tools, &post("localhost", "", INITIALIZE)).await?;
-        if status != 200 {
+        let answer = answer_to(it.tools, &post("localhost", "", INITIALIZE)).await?;
+        if status_of(&answer)? != 200 {
             return Ok(None);
         }
-        begun += 1;
+        let id = answer
+            .lines()
+            .filter_map(|line| line.split_once(": "))
+            .find(|(name, _)| name.eq_ignore_ascii_case("mcp-session-id"))
+            .map(|(_, id)| id.to_owned());
+        first = first.or(id);
     }
-    Ok(Some(format!("it holds {begun} sessions")))
+    // It may end those that nobody uses.
+    let session = format!("Mcp-Session-Id: {}\r\n", first.context("no session")?);
+    let (status, _) = exchange(it.tools, &post("localhost", &session, INITIALIZED)).await?;
+    Ok((status != 404).then(|| format!("it holds {SESSIONS} sessions")))
 }
 
-/// Status and text of the answer to a request. An event stream is read to its first event.
+/// Status and text of the answer to a request.
 async fn exchange(address: SocketAddr, request: &[u8]) -> anyhow::Result<(u16, String)> {
+    let text = answer_to(address, request).await?;
+    let body = text.split_once("\r\n\r\n").map_or("", |it| it.1).to_owned();
+    Ok((status_of(&text)?, body))
+}
+
+fn status_of(answer: &str) -> anyhow::Result<u16> {
+    let status = answer.split(' ').nth(1).and_then(|it| it.parse().ok());
+    status.with_context(|| format!("no status: {answer:.100}"))
+}
+
+/// The answer to a request. An event stream is read to its first event.
+async fn answer_to(address: SocketAddr, request: &[u8]) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request).await?;
     let mut answer = Vec::new();
@@ -229,11 +250,5 @@ async fn exchange(address: SocketAddr, request: &[u8]) -> anyhow::Result<(u16, S
     tokio::time::timeout(PATIENCE, read)
         .await
         .context("no answer")??;
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let status = text.split(' ').nth(1).and_then(|it| it.parse().ok());
-    let body = text.split_once("\r\n\r\n").map_or("", |it| it.1).to_owned();
-    Ok((
-        status.with_context(|| format!("no status: {text:.100}"))?,
-        body,
-    ))
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -4,6 +4,7 @@ use super::rules::{Rules, scheme_of, scheme_seen, shown};
 use crate::config::executor::{
     CommandExecutor, Docker, McpServer, Network, PRESETS, TextEditorMcp,
 };
+use crate::config::outbound_proxy::OutboundProxy;
 use crate::config::secret::Secret;
 use crate::config::size::ByteSize;
 
@@ -173,6 +174,17 @@ impl Rules<'_> {
                 let expected = "a name such as `example.com` or `*.example.com`";
                 self.expect(&key, fine, || shown(form), expected);
             }
+        }
+        if let Some(proxy) = &network.proxy {
+            let key = format!("{KEY}.proxy");
+            // That of a variable which is not set is known already.
+            let is_known = self.faults.iter().any(|fault| fault.key == key);
+            let fine = is_known || OutboundProxy::parse(proxy).is_some();
+            let seen = || match scheme_of(proxy.expose()) {
+                Some("http") => "an `http://` URL of another form".to_owned(),
+                Some(_) | None => scheme_seen(proxy.expose()),
+            };
+            self.expect(&key, fine, seen, OutboundProxy::FORM);
         }
         self.registry_credentials(network);
         self.push(&network.push);
