@@ -240,7 +240,7 @@ pub(crate) async fn start(
         let backend = ready_backend(&config).await?;
         anyhow::Ok((store, heartbeat, backend))
     };
-    let (store, heartbeat, backend) = unless_interrupted(&shutdown, connecting).await?;
+    let (store, heartbeat, backend) = unless_interrupted(&shutdown, Box::pin(connecting)).await?;
     let queue = agentmine_queue::inproc();
     let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
     let producer = Arc::new(producer::ProducerDeps {
@@ -293,7 +293,7 @@ pub(crate) async fn start_one(
         let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
         anyhow::Ok((heartbeat, ready_backend(&config).await?))
     };
-    let (heartbeat, backend) = unless_interrupted(&shutdown, connecting).await?;
+    let (heartbeat, backend) = unless_interrupted(&shutdown, Box::pin(connecting)).await?;
     let (watch, progress) = tokio::sync::mpsc::unbounded_channel();
     let deps = Arc::new(consumer::ConsumerDeps {
         config,
