@@ -149,7 +149,7 @@ fn health_of_start() -> Health {
     let health = Health::new();
     health.check(LAST_CHECK, &Arc::new(()), |_| async {
         Err(anyhow!(
-            "the consumer is still connecting; its log says what it waits for"
+            "the consumer is still connecting. hint: see its log for what it waits for"
         ))
     });
     health

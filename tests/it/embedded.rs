@@ -79,24 +79,28 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
     assert!(tasks.contains("done"), "{tasks}");
 }
 
-#[test]
-fn demo_works_in_the_weaker_jail_and_reports_it() {
+/// The demo with this script as the first bubblewrap on the path.
+fn demo_with_bubblewrap(script: &str) -> std::process::Output {
     let home = tempfile::tempdir().unwrap();
-    // A bubblewrap that does not work, before the real one.
-    let broken = home.path().join("bin");
-    std::fs::create_dir(&broken).unwrap();
-    let script = broken.join("bwrap");
-    std::fs::write(&script, "#!/bin/sh\nexit 1\n").unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", broken.display(), std::env::var("PATH").unwrap());
-    let output = Command::new(binary("agentmine"))
+    let folder = home.path().join("bin");
+    std::fs::create_dir(&folder).unwrap();
+    let bwrap = folder.join("bwrap");
+    std::fs::write(&bwrap, script).unwrap();
+    std::fs::set_permissions(&bwrap, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    Command::new(binary("agentmine"))
         .arg("demo")
         .current_dir(home.path())
         .env_clear()
         .env("PATH", path)
         .env("HOME", home.path())
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+#[test]
+fn demo_works_in_the_weaker_jail_and_reports_it() {
+    let output = demo_with_bubblewrap("#!/bin/sh\nexit 1\n");
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
     assert!(shown.contains("weaker"), "{shown}");
@@ -106,23 +110,9 @@ fn demo_works_in_the_weaker_jail_and_reports_it() {
 /// Ubuntu 22.04 has 0.6.1, RHEL 9 has 0.4.1.
 #[test]
 fn demo_has_the_jail_with_namespaces_with_an_older_bubblewrap() {
-    let home = tempfile::tempdir().unwrap();
-    let folder = home.path().join("bin");
-    std::fs::create_dir(&folder).unwrap();
-    let script = folder.join("bwrap");
     let older = "#!/bin/sh\nfor option; do case $option in --) break ;; --size|--clearenv)\n\
                  echo \"bwrap: Unknown option $option\" >&2; exit 1 ;; esac; done\nexec /usr/bin/bwrap \"$@\"\n";
-    std::fs::write(&script, older).unwrap();
-    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    let output = Command::new(binary("agentmine"))
-        .arg("demo")
-        .current_dir(home.path())
-        .env_clear()
-        .env("PATH", path)
-        .env("HOME", home.path())
-        .output()
-        .unwrap();
+    let output = demo_with_bubblewrap(older);
     let shown = text(&output);
     assert!(output.status.success(), "{shown}");
     let words: Vec<&str> = shown.split_whitespace().collect();

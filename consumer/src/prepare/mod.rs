@@ -162,7 +162,7 @@ pub(crate) async fn prepare(
         image: image.clone(),
     };
     let sandbox = ctx
-        .ahead
+        .early
         .take_or_start(ctx.deps.backend.as_ref(), &spec)
         .await
         .map_err(WorkspaceError::Start)?;

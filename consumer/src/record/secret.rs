@@ -148,7 +148,8 @@ fn take_arguments(command: &[String], found: &mut BTreeSet<String>) {
     }
 }
 
-/// The value of a header that is passed as an argument, as for `mcp-remote`: `Authorization: Bearer TOKEN`. A variable in it is one of the entry's environment, and would be redacted where a file only names it.
+/// The value of a header that is passed as an argument, as for `mcp-remote`: `Authorization: Bearer TOKEN`. A value with
+/// `${NAME}` is skipped: the variable is redacted by its own entry, and the text `${NAME}` is no secret.
 fn take_header(argument: &str, found: &mut BTreeSet<String>) {
     let is_name = |name: &str| {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);

@@ -10,7 +10,7 @@ use agentmine_gateway::Mirrors;
 use agentmine_runtime::config::MirrorsConfig;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_sandbox::local::default_state_dir;
-use agentmine_sandbox::{Ahead, Sandbox, SandboxError};
+use agentmine_sandbox::{EarlySandbox, Sandbox, SandboxError};
 use agentmine_store::Claim;
 use agentmine_trackers::Tracker;
 use tokio::sync::Mutex;
@@ -48,7 +48,7 @@ pub(crate) struct SessionContext {
     pub(crate) live: Arc<LiveView>,
     pub(crate) effects: Effects,
     /// The agent's sandbox, which starts before it is needed.
-    pub(crate) ahead: Ahead,
+    pub(crate) early: EarlySandbox,
     /// Where clones may come from.
     pub(crate) mirrors: Option<Mirrors>,
     /// Whether the progress comment may be edited.
@@ -71,11 +71,11 @@ impl SessionContext {
         let Claim { task, lease } = claim;
         let config = &deps.config;
         // A pool has sandboxes that have already started.
-        let ahead = match only_reports(&task, &deps) || config.consumer.warm_sandboxes > 0 {
-            true => Ahead::none(),
+        let early = match only_reports(&task, &deps) || config.consumer.warm_sandboxes > 0 {
+            true => EarlySandbox::none(),
             false => {
                 let image = config.command_executor.docker.base_image.clone();
-                Ahead::begin(Arc::clone(&deps.backend), image)
+                EarlySandbox::begin(Arc::clone(&deps.backend), image)
             }
         };
         let freezer = Arc::new(Freezer::default());
@@ -114,7 +114,7 @@ impl SessionContext {
             journal,
             live,
             effects,
-            ahead,
+            early,
             mirrors,
             progress: ProgressGate::default(),
             removals: Mutex::default(),
@@ -249,7 +249,7 @@ impl SessionContext {
 
     /// Removes all sandboxes of the session.
     pub(crate) async fn remove_sandboxes(&self) {
-        let unused = self.ahead.give_up(REMOVAL_LIMIT).await;
+        let unused = self.early.give_up(REMOVAL_LIMIT).await;
         let all = self.freezer.take_all().await;
         for sandbox in all.into_iter().chain(unused.map(Arc::from)) {
             self.removals.lock().await.spawn(removal(sandbox));

@@ -11,8 +11,8 @@ use crate::error::ENGINE_GONE;
 
 /// The longest delay that the growth of delays leads to.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
-/// A delay is longer by up to this part of it, and by no more than [`WIDEST`].
-const PART: u32 = 4;
+/// The random part of a delay is at most this fraction (a quarter) of it, and at most [`WIDEST`].
+const SPREAD_DIVISOR: u32 = 4;
 const WIDEST: Duration = Duration::from_secs(60);
 /// All sessions: an outage of days is a run of more than a thousand of them, and ends by its age.
 const NO_LIMIT: u32 = 0;
@@ -127,7 +127,7 @@ impl Outage {
 /// The delay plus a random part. An outage ends the sessions of a whole fleet at once, and a rate limit names the same time to
 /// all of them; without the random part they would all start again at the same moment, each with a sandbox and a clone.
 pub(super) fn spread(delay: Duration) -> Duration {
-    let widest = (delay / PART).min(WIDEST);
+    let widest = (delay / SPREAD_DIVISOR).min(WIDEST);
     delay.saturating_add(Backoff::new(widest, widest).delay())
 }
 

@@ -20,9 +20,9 @@ use super::context::SessionContext;
 
 /// A tracker that takes longer for one edit gets the next one.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Between two edits in the same phase lies at least this fraction of the session's time so far,
-const PART: u32 = 5;
-/// but at most this many times `consumer.progress_seconds`.
+/// The time between two edits in one phase is at least this fraction (a fifth) of the session's age.
+const AGE_DIVISOR: u32 = 5;
+/// It is at most this multiple of `consumer.progress_seconds`.
 const RAREST: u32 = 10;
 
 /// Edits the comment again and again, until the session ends or reports.
@@ -102,7 +102,7 @@ impl Pace {
         self.edited.is_none_or(|(shown, at)| {
             let age = at.saturating_duration_since(self.began);
             let rarest = self.period.saturating_mul(RAREST);
-            let wait = (age / PART).clamp(self.period, rarest);
+            let wait = (age / AGE_DIVISOR).clamp(self.period, rarest);
             shown != phase || now.saturating_duration_since(at) >= wait
         })
     }

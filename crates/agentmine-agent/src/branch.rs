@@ -7,7 +7,7 @@ use agentmine_domain::{BranchType, slug};
 use agentmine_llm::Message;
 
 use crate::incoming;
-use crate::spoken::spoken;
+use crate::reasoning::without_reasoning;
 use crate::text::cap;
 
 /// Longest description in bytes.
@@ -61,7 +61,7 @@ pub fn branch_words(answer: &str) -> BranchWords {
             description,
         })
     };
-    let mut lines = cap(spoken(answer), MAX_ANSWER).lines();
+    let mut lines = cap(without_reasoning(answer), MAX_ANSWER).lines();
     lines.find_map(of_line).unwrap_or_default()
 }
 

@@ -13,9 +13,9 @@ use crate::discussion::{Discussion, RemarkOrder};
 use crate::history::{History, INTERRUPTED};
 use crate::journal::{CallResult, Entry};
 use crate::prompt::{Prompt, remarks_prompt};
+use crate::reasoning::without_reasoning;
 use crate::repeats::{Repeats, Repetition};
 use crate::seam::{AgentError, Inbox, Journal, Tools};
-use crate::spoken::spoken;
 use crate::unusable::Unusable;
 use crate::window::Window;
 
@@ -148,7 +148,9 @@ impl<E> Execution<'_, E> {
             unusable_replies = 0;
             if reply.calls.is_empty() {
                 match self.hear().await? {
-                    Heard::Nothing => return Ok(Finished::Said(spoken(&reply.text).to_owned())),
+                    Heard::Nothing => {
+                        return Ok(Finished::Said(without_reasoning(&reply.text).to_owned()));
+                    }
                     // What people wrote during the last call is heard before the work is measured.
                     Heard::Remarks => continue,
                 }

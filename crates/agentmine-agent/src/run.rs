@@ -12,8 +12,8 @@ use crate::facts::Facts;
 use crate::history::History;
 use crate::journal::Entry;
 use crate::prompt::{Brief, correction, system_prompt, task_prompt};
+use crate::reasoning::without_reasoning;
 use crate::seam::{AgentError, Gather, Inbox, Journal, Tools};
-use crate::spoken::spoken;
 use crate::unusable::Unusable;
 use crate::verify::missing;
 
@@ -31,7 +31,7 @@ pub struct AgentRun<'a, E> {
     pub inbox: &'a dyn Inbox,
     /// When to stop.
     pub limits: RunLimits,
-    /// How long earlier sessions of the task worked, which counts against its limit of time.
+    /// How long earlier sessions of the task worked, which counts against its time limit.
     pub worked: Duration,
     /// Maximum number of rounds of work and measurement.
     pub max_rounds: u32,
@@ -80,7 +80,7 @@ impl<E> AgentRun<'_, E> {
         let mut final_message = history
             .last_reply()
             .filter(|r| r.calls.is_empty() && Unusable::of(r, &self.tools.specs()).is_none())
-            .map(|r| spoken(&r.text).to_owned());
+            .map(|r| without_reasoning(&r.text).to_owned());
         // What an earlier session did is not done again only because its result could not be reported.
         let mut stopped_before = history.stopped().map(str::to_owned);
         let mut round = history.corrections();
@@ -170,7 +170,7 @@ fn newest_text(history: &History) -> String {
         .rev()
         .find_map(|message| match message {
             Message::Assistant(reply) => {
-                Some(spoken(&reply.text)).filter(|words| !words.is_empty())
+                Some(without_reasoning(&reply.text)).filter(|words| !words.is_empty())
             }
             _ => None,
         })

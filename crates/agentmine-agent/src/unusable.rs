@@ -3,7 +3,7 @@
 use agentmine_llm::{ModelReply, Stop, ToolSpec};
 use serde_json::Value;
 
-use crate::spoken::spoken;
+use crate::reasoning::without_reasoning;
 
 /// Why a reply cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Unusable {
         if !reply.calls.is_empty() {
             return None;
         }
-        match spoken(&reply.text) {
+        match without_reasoning(&reply.text) {
             "" => Some(Self::Empty),
             words => has_call(words, tools).then_some(Self::CallAsText),
         }

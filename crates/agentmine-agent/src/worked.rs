@@ -1,4 +1,4 @@
-//! How long a task was worked on in earlier sessions, since its limit of time holds for all of them together.
+//! How long a task was worked on in earlier sessions: its time limit holds for all of them together.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use agentmine_domain::{Phase, Step, StepKind};
 use crate::journal::{Entry, JournalError};
 
 /// The time that the sessions of a journal worked: each from the beginning of its first run, or of its first measurement if it
-/// had no run, until it began to report, or until its last step. What a worker did after its last step before it was
-/// lost is not known. The preparation does not count.
+/// had no run, until it began to report, or until its last step other than a note: a session that ends after waiting for a
+/// service did not work meanwhile. The preparation does not count.
 ///
 /// # Errors
 /// For the first phase that cannot be decoded.
@@ -44,16 +44,10 @@ fn phase(step: &Step) -> Result<Option<Phase>, JournalError> {
     if step.kind != StepKind::Phase {
         return Ok(None);
     }
-    Ok(match Entry::decode(step)? {
-        Entry::Phase { phase } => Some(phase),
-        Entry::Start { .. }
-        | Entry::Prompt { .. }
-        | Entry::ModelReply { .. }
-        | Entry::ToolResult { .. }
-        | Entry::Facts { .. }
-        | Entry::ModelUse { .. }
-        | Entry::Note { .. } => None,
-    })
+    let Entry::Phase { phase } = Entry::decode(step)? else {
+        return Ok(None);
+    };
+    Ok(Some(phase))
 }
 
 #[cfg(test)]

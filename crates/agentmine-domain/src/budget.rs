@@ -77,7 +77,7 @@ impl Budget {
         })
     }
 
-    /// Describes the limit of time if it is reached.
+    /// Describes the time limit if it is reached.
     #[must_use]
     pub fn out_of_time(&self, elapsed: Duration) -> Option<String> {
         (elapsed >= self.wall_time).then(|| {

@@ -98,7 +98,7 @@ struct State {
     host_failure: Option<String>,
     host_refusal: Option<String>,
     pushed_head: Option<String>,
-    /// Whom the pushed commits name as authors and committers.
+    /// Authors and committers of the pushed commits.
     identities: BTreeSet<String>,
 }
 
@@ -193,8 +193,8 @@ impl Ledger {
         self.pushing.notify_one();
     }
 
-    /// Whom the commits of a push that upstream accepted name as authors and committers.
-    pub(crate) fn named(&self, identities: &BTreeSet<String>) {
+    /// Records the authors and committers of a push that upstream accepted.
+    pub(crate) fn record_identities(&self, identities: &BTreeSet<String>) {
         let mut state = self.state();
         for identity in identities {
             if state.identities.len() < MAX_IDENTITIES {

@@ -4,7 +4,6 @@
 //! stdout. Everything that comes out of a sandbox is hostile: every frame is checked for its length and
 //! every field is treated as data.
 
-mod ahead;
 mod assets;
 mod backend;
 mod backend_label;
@@ -12,6 +11,7 @@ mod client;
 #[cfg(test)]
 mod contract;
 mod docker;
+mod early;
 mod error;
 mod held_stream;
 pub mod local;
@@ -35,9 +35,9 @@ use std::sync::Arc;
 pub use agentmine_guest::protocol::{OutboundKind, StdioEnd};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 
-pub use ahead::Ahead;
 pub use backend::{Backend, FoundSandbox, WorkerState};
 pub use docker::DockerBackend;
+pub use early::EarlySandbox;
 pub use error::SandboxError;
 pub use local::LocalBackend;
 pub use metrics::show_stale;

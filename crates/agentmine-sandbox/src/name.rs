@@ -5,6 +5,8 @@ use agentmine_domain::{Epoch, TaskId};
 use crate::role::SandboxRole;
 use crate::spec::SandboxSpec;
 
+/// The host name in every sandbox. The guest's `NO_PROXY` contains it too.
+pub(crate) const HOSTNAME: &str = "sandbox";
 /// The beginning of every sandbox's name.
 pub(crate) const PREFIX: &str = "coding-agent-exec-";
 /// The beginning of the name of one that no task has taken yet.

@@ -4,6 +4,9 @@ use agentmine_domain::{Epoch, TaskId};
 
 use crate::role::SandboxRole;
 
+/// Upper limit in bytes of each temporary file system of a sandbox that is in memory.
+pub(crate) const MAX_IN_MEMORY: i64 = 1 << 30;
+
 /// What to create.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {

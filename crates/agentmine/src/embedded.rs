@@ -231,7 +231,7 @@ pub(crate) async fn start(
     model: Arc<dyn Model>,
     unfinished: Unfinished,
 ) -> Result<Embedded> {
-    // Before anything is printed: who reads a line may interrupt.
+    // Before anything is printed: a reader may then press Ctrl-C.
     let shutdown = Shutdown::on_signals(DRAIN)?;
     let connecting = async {
         let store = agentmine_store::connect(&config.store).await?;
@@ -287,7 +287,7 @@ pub(crate) async fn start_one(
     model: Arc<dyn Model>,
     task: Task,
 ) -> Result<Embedded<RunOne>> {
-    // Before anything is printed: who reads a line may interrupt.
+    // Before anything is printed: a reader may then press Ctrl-C.
     let shutdown = Shutdown::on_signals(DRAIN)?;
     let connecting = async {
         let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;

@@ -108,7 +108,7 @@ async fn due(
     let (mut first, mut again) = (Vec::new(), Vec::new());
     let apart = match tracker.kind() {
         TrackerKind::GitHub => apart(own.iter().filter(|place| place.live).count(), EVERY),
-        // It says itself where something is new.
+        // GitLab lists where something is new.
         TrackerKind::GitLab | TrackerKind::Local => Duration::ZERO,
     };
     for place in own {

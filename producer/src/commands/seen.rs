@@ -11,8 +11,8 @@ use super::place::Place;
 
 /// The least time between two looks at another one, so that a person is obeyed within a minute.
 const QUIET: Duration = Duration::from_secs(44);
-/// So many repositories with a task in progress are looked at in each interval. On GitHub a look is two requests, and all that
-/// use a token, other producers too, have 900 in a minute, whatever the answers are.
+/// At most this many repositories with a task in progress are checked in each interval. On GitHub a check is two requests, and
+/// a token has 900 points a minute, shared by all who use it.
 const OFTEN: u32 = 30;
 /// Comments that are known to need nothing more. Past it, all are forgotten and looked up again.
 const MOST_SETTLED: usize = 20_000;

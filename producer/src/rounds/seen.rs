@@ -75,7 +75,7 @@ impl Seen {
     pub(super) fn settle(&mut self, just_now: bool, apart: Duration) {
         self.settled = true;
         match just_now || self.is_unsure() {
-            // A mark says nothing of comments.
+            // A mark does not cover comments.
             true => (self.again, self.mark) = (Some(Instant::now()), None),
             false => self.again = Some(Instant::now() + apart),
         }

@@ -57,7 +57,7 @@ impl From<&str> for Held {
     }
 }
 
-/// Checks a push of `new`, and returns whom its new commits name as authors and committers. `parents` are those of the
+/// Checks a push of `new`, and returns the authors and committers of its new commits. `parents` are those of the
 /// commits in the pack, `refs` what upstream has.
 pub(super) async fn check(
     repo: &BareRepo,

@@ -80,7 +80,7 @@ struct Attempt {
     old: String,
     new: String,
     bytes: u64,
-    /// Whom its new commits name as authors and committers.
+    /// Authors and committers of its new commits.
     identities: BTreeSet<String>,
 }
 
@@ -414,7 +414,7 @@ impl PushGate {
         if let Some(rewrite) = &mut pinned.rewrite {
             rewrite.head.clone_from(&push.new);
         }
-        self.ledger.named(&push.identities);
+        self.ledger.record_identities(&push.identities);
         self.ledger
             .pushed(&self.branch, &push.old, &push.new, push.bytes);
     }

@@ -44,7 +44,7 @@ pub(crate) struct Bounds<'a> {
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) moves: Moves,
-    /// Whom its new commits name as authors and committers.
+    /// Authors and committers of its new commits.
     pub(crate) identities: BTreeSet<String>,
 }
 

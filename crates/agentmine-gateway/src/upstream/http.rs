@@ -171,7 +171,7 @@ impl HttpUpstream {
             }
             if !next.path().ends_with("/info/refs") {
                 return Err(UpstreamError::Refused(format!(
-                    "the repository's host {} redirects to a page that is no repository, as to a login. hint: check that the token may read the repository without a login",
+                    "the repository's host {} redirects to a page that is not a repository, such as a login. hint: check that the token may read the repository without a login",
                     url.host_str().unwrap_or_default()
                 )));
             }

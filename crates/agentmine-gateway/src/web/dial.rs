@@ -254,7 +254,7 @@ mod tests {
         assert!(timeout(limit, one_more()).await.unwrap().is_ok());
     }
 
-    /// A proxy on this machine, which notes each head and sends back what follows it.
+    /// A proxy on this machine, which records each request's head and sends back what follows it.
     async fn played_proxy(answer: &'static str) -> (Dialer, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

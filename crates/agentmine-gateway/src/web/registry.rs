@@ -45,14 +45,14 @@ pub(super) struct Registries {
 struct Credential {
     host: Host,
     port: u16,
-    given: Given,
+    given: PathCredential,
 }
 
-/// What is sent to a registry, and for which of its paths.
+/// An `Authorization` header, and the paths that it is sent for.
 #[derive(Debug, Clone)]
-struct Given {
+struct PathCredential {
     authorization: HeaderValue,
-    /// With all that is below them; none stands for every path.
+    /// Paths, with all that is below them. Empty: every path.
     paths: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Credential {
 #[derive(Debug, Clone)]
 pub(super) struct ReadOnly {
     /// Added by the gateway, to this host and port alone: the first one that is for the path.
-    credentials: Vec<Given>,
+    credentials: Vec<PathCredential>,
 }
 
 /// Why a request is not passed on.
@@ -107,7 +107,7 @@ impl Registries {
             Ok(Credential {
                 host,
                 port,
-                given: Given {
+                given: PathCredential {
                     authorization,
                     paths: entry.paths.clone(),
                 },
@@ -129,7 +129,7 @@ impl Registries {
     pub(super) fn of(&self, target: &Target, access: Access, grant: Grant) -> Option<ReadOnly> {
         let may_have = access == Access::Tunnel || grant == Grant::Private;
         let credentials = self.credentials.iter();
-        let credentials: Vec<Given> = credentials
+        let credentials: Vec<PathCredential> = credentials
             .filter(|it| may_have && it.host == target.host && it.port == target.port)
             .map(|it| it.given.clone())
             .collect();
@@ -193,7 +193,7 @@ impl ReadOnly {
     }
 }
 
-impl Given {
+impl PathCredential {
     /// Whether a request for this path, which may have a query, gets the credentials.
     fn is_for(&self, path: &str) -> bool {
         let path = path.split_once('?').map_or(path, |(path, _)| path);

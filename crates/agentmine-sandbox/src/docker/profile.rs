@@ -14,6 +14,8 @@ use super::programs::{self, Access};
 use crate::assets::guest_path;
 use crate::backend::watched_disk_limit;
 use crate::error::SandboxError;
+use crate::name::HOSTNAME;
+use crate::spec::MAX_IN_MEMORY;
 use crate::volume::{self, Volume, Volumes};
 
 /// The configured limits, checked against what the engine offers.
@@ -53,11 +55,6 @@ pub(crate) enum WorkspaceOf<'a> {
     /// A volume whose folders are uploaded.
     Upload,
 }
-
-/// The name of the machine in a container.
-const HOSTNAME: &str = "sandbox";
-/// Upper limit of `/dev/shm`, in bytes, as in the local jail.
-const MAX_SHM: i64 = 1 << 30;
 
 /// The kernel's switch for IP version 6 on the loopback interface.
 const IPV6_OFF: &str = "net.ipv6.conf.lo.disable_ipv6";
@@ -216,7 +213,7 @@ impl Profile {
             ipc_mode: Some("private".into()),
             // Databases, browsers and loaders of training data need more than the 64 MB that engines give. It is in the
             // limit of memory.
-            shm_size: Some(self.memory.min(MAX_SHM)),
+            shm_size: Some(self.memory.min(MAX_IN_MEMORY)),
             // Where there is no network, engines leave a container's own name without an address, and what looks it up
             // fails, as `InetAddress.getLocalHost` of Java does.
             extra_hosts: Some(vec![format!("{HOSTNAME}:127.0.0.1")]),

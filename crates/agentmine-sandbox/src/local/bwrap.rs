@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::limits::Held;
 use super::setup::JailSetup;
 use crate::assets::{FOLDER, GUEST};
+use crate::name::HOSTNAME;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
 /// Where Debian's Ruby has the gems that were installed for all users.
@@ -62,7 +63,7 @@ pub(super) fn remedy(why: &str, settings: &Path) -> &'static str {
     };
     // "Permission denied", "Operation not permitted", "No permissions to create a new namespace".
     let is_denied = why.to_lowercase().contains("permi");
-    // That one means that bubblewrap is not installed.
+    // Error 2 (ENOENT) means that bubblewrap is not installed.
     if !why.ends_with("(os error 2)") {
         if is_denied && is("kernel/apparmor_restrict_unprivileged_userns", "1") {
             return "give bwrap an AppArmor profile with the rule `userns` (Ubuntu 24.04: install apparmor-profiles, copy \
@@ -148,7 +149,7 @@ fn base(setup: &JailSetup, release: Release) -> io::Result<Command> {
         "--die-with-parent",
         "--new-session",
         "--hostname",
-        "sandbox",
+        HOSTNAME,
         "--uid",
         "1000",
         "--gid",

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{Access, access};
 
+use crate::name::HOSTNAME;
+
 /// The entries of the machine's `/etc` that programs need to run and to verify certificates. Never a folder
 /// that also holds private keys: for files, a worker that runs as root is root in the jail too.
 const SHOWN: &[&str] = &[
@@ -62,7 +64,6 @@ const PASSWD: &str = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
      agent:x:1000:1000:agent:/workspace/tmp/home:/bin/sh\n\
      nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n";
-const HOSTS: &str = "127.0.0.1 localhost sandbox\n::1 localhost\n";
 /// How long a copy is used before it is compared again.
 const COMPARED_AFTER: Duration = Duration::from_secs(60);
 
@@ -118,7 +119,8 @@ impl Etc {
         let within = |path: &Path| path.strip_prefix(machine).map(Path::to_owned).ok();
         let files = files.into_iter();
         let files = files.filter_map(|(path, text)| Some((within(&path)?, text)));
-        let users = [("passwd", PASSWD), ("group", GROUP), ("hosts", HOSTS)];
+        let hosts = format!("127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n");
+        let users = [("passwd", PASSWD), ("group", GROUP), ("hosts", &hosts)];
         let users = users.map(|(name, text)| (PathBuf::from(name), text.to_owned()));
         let places = mounts.filter_map(|path| {
             let place = match std::fs::metadata(path).ok()?.is_dir() {

@@ -9,9 +9,7 @@ use super::limits::{Controller, Held, Limits};
 use super::php;
 use super::toolchains::{self, Toolchains};
 use crate::assets::GUEST;
-
-/// Upper limit of the jail's own temporary folders, in bytes.
-const MAX_TMP: u64 = 1 << 30;
+use crate::spec::MAX_IN_MEMORY;
 
 /// What every jail on this machine is started with.
 #[derive(Debug)]
@@ -41,7 +39,7 @@ impl JailSetup {
             etc: Etc::new(Path::new("/etc"), programs.clone(), php, mounts),
             has_unified_groups: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
             programs,
-            tmp_limit: disk_limit.min(MAX_TMP),
+            tmp_limit: disk_limit.min(MAX_IN_MEMORY.unsigned_abs()),
             configured,
             toolchains,
             disk_limit,

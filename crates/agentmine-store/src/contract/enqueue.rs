@@ -204,60 +204,47 @@ async fn a_failed_publish_keeps_its_entry(world: World) {
     assert!(!rest.contains(&broken.sent()[0]));
 }
 
-async fn a_broken_queue_stops_the_wake_ups_of_no_other(world: World) {
-    let mut waiting = Vec::new();
-    for (number, priority) in [
-        (1, Priority::Medium),
-        (2, Priority::Medium),
-        (3, Priority::High),
-    ] {
+/// Enqueues tasks of these priorities.
+async fn enqueued(world: &World, priorities: &[Priority]) -> Vec<TaskId> {
+    let mut tasks = Vec::new();
+    for (number, priority) in (1..).zip(priorities) {
         let new = NewTask {
-            priority,
+            priority: *priority,
             ..issue(number, "e1")
         };
         let Enqueued::Created(task) = world.store.enqueue(&new).await.unwrap() else {
             panic!("it is new");
         };
-        waiting.push(task.id);
+        tasks.push(task.id);
     }
+    tasks
+}
+
+/// What is published, at most `limit` at once, while the queue of medium priority is broken.
+async fn relayed_past_a_broken_queue(world: &World, limit: u32) -> Vec<TaskId> {
     let broken = Outbox {
         broken: Some(Priority::Medium),
         ..Outbox::default()
     };
-    let outcome = world.store.relay_outbox(10, &broken).await;
+    let outcome = world.store.relay_outbox(limit, &broken).await;
     assert!(
         matches!(outcome, Err(RelayError::Publish(_))),
         "{outcome:?}"
     );
-    assert_eq!(broken.sent(), waiting[2..]);
+    broken.sent()
+}
+
+async fn a_broken_queue_stops_the_wake_ups_of_no_other(world: World) {
+    use Priority::{High, Medium};
+    let waiting = enqueued(&world, &[Medium, Medium, High]).await;
+    assert_eq!(relayed_past_a_broken_queue(&world, 10).await, waiting[2..]);
     assert_eq!(world.relay().await, waiting[..2]);
 }
 
 async fn the_wake_ups_of_a_broken_queue_take_the_turn_of_no_other(world: World) {
-    let mut waiting = Vec::new();
-    for number in 1..=4 {
-        let new = NewTask {
-            priority: match number {
-                4 => Priority::High,
-                _ => Priority::Medium,
-            },
-            ..issue(number, "e1")
-        };
-        let Enqueued::Created(task) = world.store.enqueue(&new).await.unwrap() else {
-            panic!("it is new");
-        };
-        waiting.push(task.id);
-    }
-    let broken = Outbox {
-        broken: Some(Priority::Medium),
-        ..Outbox::default()
-    };
-    let outcome = world.store.relay_outbox(2, &broken).await;
-    assert!(
-        matches!(outcome, Err(RelayError::Publish(_))),
-        "{outcome:?}"
-    );
-    assert_eq!(broken.sent(), waiting[3..]);
+    use Priority::{High, Medium};
+    let waiting = enqueued(&world, &[Medium, Medium, Medium, High]).await;
+    assert_eq!(relayed_past_a_broken_queue(&world, 2).await, waiting[3..]);
     assert_eq!(world.relay().await, waiting[..3]);
 }
 

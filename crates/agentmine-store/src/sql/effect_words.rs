@@ -22,7 +22,7 @@ pub(super) static EFFECTS: LazyLock<[(&str, String); 7]> = LazyLock::new(|| {
                 quoted(EffectKind::PullRequestDraft)
             ),
         ),
-        // The effects by which a command in a comment is known to be dealt with.
+        // The effects that show that a command in a comment was dealt with.
         (
             "{command kinds}",
             format!(

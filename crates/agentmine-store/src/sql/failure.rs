@@ -13,7 +13,7 @@ use crate::StoreError;
 /// The SQLSTATE of a write on a read-only server.
 const READ_ONLY: &str = "25006";
 
-/// The SQLSTATE of a server that has no free connection: too many clients already.
+/// The SQLSTATE of a server without a free connection: too many clients already.
 pub(super) const FULL: &str = "53300";
 
 /// The SQLSTATE of a statement that the user may not execute.

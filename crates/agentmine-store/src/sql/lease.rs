@@ -183,7 +183,7 @@ macro_rules! claim {
     };
 }
 
-/// Of a task that waited for long the broker has several wake-ups. What is left of them does not end a delay.
+/// The broker may have several wake-ups for a task that waited long. A leftover one does not end a delay.
 const CLAIM: &str = claim!("{workable} AND NOT {delayed}");
 const CLAIM_OF_PERSON: &str = claim!("{workable here}");
 

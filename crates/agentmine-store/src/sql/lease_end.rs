@@ -27,8 +27,8 @@ pub(super) struct Ending<'a> {
 }
 
 impl<'a> Ending<'a> {
-    /// A released task with a request is not queued again: no worker would act on the request. One that is paused is over
-    /// if it is to be stopped, likewise.
+    /// A released task with a request is not queued again: no worker would act on the request. Likewise,
+    /// one that is paused is ended if a stop was requested.
     pub(super) fn of(
         end: &'a LeaseEnd,
         request: LeaseRequest,

@@ -179,8 +179,8 @@ impl Api {
     }
 }
 
-/// GitHub shows that there was an issue, and nothing of it. It answers in the same way where issues are turned off, and only
-/// its words differ: "Issues are disabled for this repo".
+/// GitHub answers 410 for an issue that was deleted, and for every issue where issues are turned off; only the message differs:
+/// "Issues are disabled for this repo".
 fn gone(item: ItemRef, said: &str) -> Item {
     let withdrawn = match said.to_lowercase().contains("disabled") {
         true => "issues were turned off in the repository",

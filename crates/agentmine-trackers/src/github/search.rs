@@ -13,7 +13,7 @@ use crate::forge::{Dated, Found, concerns_one};
 
 /// What its fault is reported by.
 const SEARCH: &str = "the search";
-/// By what it is reported that the search omits some organizations.
+/// The name under which omitted organizations are reported.
 const OMITTED: &str = "organizations in the search";
 
 /// What was read so far.

@@ -23,7 +23,7 @@ impl Api {
         if let Some(error) = project.read_only() {
             return Err(error);
         }
-        // GitLab would say so only once the work is done, with a 403 that looks like missing permissions.
+        // Otherwise GitLab refuses only the finished result, with a 403 that looks like a missing permission.
         if project.lacks_merge_requests() {
             return Err(refused(format!(
                 "merge requests are turned off in {}, so that no result can be reported. hint: turn them on in the project's \

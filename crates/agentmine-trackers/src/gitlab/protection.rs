@@ -1,4 +1,4 @@
-//! Whether GitLab keeps us from pushing to a branch: a protected one says so itself where it exists, else the names and
+//! Whether GitLab keeps us from pushing to a branch: a protected branch shows it itself if it exists, else the names and
 //! patterns that the project protects; and the project's push rules do, which paid plans have and only Maintainers see.
 //!
 //! Only what is certain counts: what the token may not see refuses nothing.

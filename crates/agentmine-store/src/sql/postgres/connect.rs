@@ -11,7 +11,7 @@ use crate::sql::failure::{FULL, code};
 /// How long a connection may take.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// For how long it is tried again while the server has no free connection: those of others come and go.
+/// How long it is tried again while the server has no free connection: those of others come and go.
 const FULL_LIMIT: Duration = Duration::from_secs(10);
 /// The wait in between.
 const FULL_PAUSE: Duration = Duration::from_millis(250);

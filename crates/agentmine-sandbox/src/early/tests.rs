@@ -1,4 +1,4 @@
-//! A sandbox that starts ahead, on an engine that only counts.
+//! A sandbox that starts early, on an engine that only counts.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,10 +13,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// How many were assigned, newly started and removed.
 type Counts = (usize, usize, usize);
 
-fn begin(engine: Engine) -> (Arc<Engine>, Ahead) {
+fn begin(engine: Engine) -> (Arc<Engine>, EarlySandbox) {
     let engine = Arc::new(engine);
-    let ahead = Ahead::begin(Arc::new(Arc::clone(&engine)), IMAGE.into());
-    (engine, ahead)
+    let early = EarlySandbox::begin(Arc::new(Arc::clone(&engine)), IMAGE.into());
+    (engine, early)
 }
 
 fn spec(image: Option<&str>, role: SandboxRole) -> SandboxSpec {
@@ -40,10 +40,10 @@ async fn counts(engine: &Engine) -> Counts {
 
 /// What becomes of the sandboxes of a session that takes one of these.
 async fn taken(engine: Engine, image: Option<&str>, role: SandboxRole) -> Counts {
-    let (engine, ahead) = begin(engine);
-    let sandbox = ahead.take_or_start(&engine, &spec(image, role)).await;
+    let (engine, early) = begin(engine);
+    let sandbox = early.take_or_start(&engine, &spec(image, role)).await;
     sandbox.unwrap();
-    assert!(ahead.give_up(MINUTE).await.is_none());
+    assert!(early.give_up(MINUTE).await.is_none());
     counts(&engine).await
 }
 
@@ -92,23 +92,23 @@ async fn what_failed_to_start_or_ended_or_cannot_be_assigned_is_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_took_is_given_up_or_removed_once_it_has_started() {
-    let (engine, ahead) = begin(Engine::default());
-    assert!(ahead.give_up(MINUTE).await.is_some());
+    let (engine, early) = begin(Engine::default());
+    assert!(early.give_up(MINUTE).await.is_some());
     assert_eq!(counts(&engine).await, (0, 0, 0));
-    let (engine, ahead) = begin(Engine {
+    let (engine, early) = begin(Engine {
         takes: 2 * MINUTE,
         ..Engine::default()
     });
-    assert!(ahead.give_up(MINUTE).await.is_none());
+    assert!(early.give_up(MINUTE).await.is_none());
     assert_eq!(counts(&engine).await, (0, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_needs_none_starts_none() {
     let engine = Arc::new(Engine::default());
-    let ahead = Ahead::none();
-    assert!(ahead.give_up(MINUTE).await.is_none());
-    ahead
+    let early = EarlySandbox::none();
+    assert!(early.give_up(MINUTE).await.is_none());
+    early
         .take_or_start(&engine, &spec(None, SandboxRole::Main))
         .await
         .unwrap();

@@ -20,12 +20,12 @@ use crate::spec::SandboxSpec;
 type Starting = JoinHandle<Result<Box<dyn Spare>, SandboxError>>;
 
 /// The sandbox that a session starts ahead, until somebody takes it.
-pub struct Ahead {
+pub struct EarlySandbox {
     image: String,
     starting: Mutex<Option<Starting>>,
 }
 
-impl Ahead {
+impl EarlySandbox {
     /// Begins to start one of `image`, which is the backend's configured one.
     ///
     /// Must be called within a tokio runtime.

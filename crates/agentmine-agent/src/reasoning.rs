@@ -1,14 +1,14 @@
-//! What a reply says besides the model's thoughts.
+//! The text of a reply without the model's reasoning.
 //!
-//! Where a server does not separate them, the thoughts are in the text: with vLLM and llama.cpp without a parser for the
-//! model, or for MiniMax by the model's own rule. The conversation keeps them, since the model may want them back. People
-//! are shown only what comes after them.
+//! Where a server does not separate it, the reasoning is in the text: with vLLM and llama.cpp without a parser for the
+//! model, or for MiniMax by the model's own rule. The conversation keeps it, since the model may want it back. People
+//! are shown only what comes after it.
 
 const BEGIN: &str = "<think>";
 const END: &str = "</think>";
 
-/// The text after the thoughts at its beginning, without space around it; empty if they do not end.
-pub(crate) fn spoken(text: &str) -> &str {
+/// The text after the reasoning at its beginning, without space around it; empty if the reasoning does not end.
+pub(crate) fn without_reasoning(text: &str) -> &str {
     let text = text.trim();
     if let Some(thoughts) = text.strip_prefix(BEGIN) {
         return thoughts
@@ -42,7 +42,7 @@ mod tests {
             ("Is it?\n</think>", ""),
             ("", ""),
         ] {
-            assert_eq!(spoken(text), expected, "{text:?}");
+            assert_eq!(without_reasoning(text), expected, "{text:?}");
         }
     }
 
@@ -52,7 +52,7 @@ mod tests {
             "The parser now ends a thought at `</think>`, also after `<think>`.",
             "It reads:\n\n```\n<think>\nx\n</think>\n```",
         ] {
-            assert_eq!(spoken(text), text);
+            assert_eq!(without_reasoning(text), text);
         }
     }
 }
