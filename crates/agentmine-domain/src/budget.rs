@@ -278,7 +278,7 @@ mod tests {
             ..fresh
         };
         assert_eq!(near(calls(89), 53), "");
-        assert_eq!(near(calls(90), 0), "90 of 100 model calls are made");
+        assert_eq!(near(calls(90), 0), "90 of 100 model calls used");
         assert_eq!(near(tokens(89), 0), "");
         assert_eq!(near(tokens(90), 0), "90 tokens used of 100");
         assert_eq!(near(cost(1_799_999), 0), "");

@@ -86,12 +86,16 @@ fn look_at_a_program(
     Ok(())
 }
 
-/// A server that asks nobody for a name, an origin or a limit.
+/// A server that asks nobody for a name, an origin or a limit. Its sessions never end.
 async fn serve(metrics: String) -> anyhow::Result<SocketAddr> {
     let tools = |body: Body| async move {
         let read = axum::body::to_bytes(body, usize::MAX).await;
-        let kind = [(header::CONTENT_TYPE, "application/json")];
-        (kind, read.map_or(0, |it| it.len()).to_string()).into_response()
+        let session = uuid::Uuid::new_v4().to_string();
+        let headers = [
+            (header::CONTENT_TYPE, "application/json"),
+            (header::HeaderName::from_static("mcp-session-id"), &session),
+        ];
+        (headers, read.map_or(0, |it| it.len()).to_string()).into_response()
     };
     let app = Router::new()
         .route("/metrics", get(move || async move { metrics }))
