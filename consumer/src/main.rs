@@ -3,10 +3,15 @@
 use std::process::ExitCode;
 
 use agentmine_consumer::{ConsumerArgs, main as consume};
+use agentmine_process::watch_as_first_process;
 use agentmine_runtime::exit;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
+    // In a container without an init of its own, what sandboxes, git and MCP servers leave behind is waited for.
+    if let Some(code) = watch_as_first_process() {
+        return code.into();
+    }
     agentmine_runtime::allocator::keep_small();
     async_main()
 }

@@ -8,6 +8,7 @@ use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{healthcheck, logging, metrics, program_pages, tls, trace};
+use agentmine_store::StoreError;
 use anyhow::{Result, anyhow};
 use clap::{Parser, Subcommand};
 
@@ -108,8 +109,12 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
     let trackers = agentmine_trackers::from_config(&config.trackers).map_err(of("trackers"))?;
     let model = agentmine_llm::from_config(&config.model).map_err(of("model"))?;
     agentmine_store::check(&config.store).map_err(of("store"))?;
-    let store = agentmine_store::connect(&config.store).await?;
-    let heartbeat = agentmine_store::connect_heartbeat(&config.store).await?;
+    let store = agentmine_store::connect(&config.store)
+        .await
+        .map_err(StoreError::at_start)?;
+    let heartbeat = agentmine_store::connect_heartbeat(&config.store)
+        .await
+        .map_err(StoreError::at_start)?;
     let queue = agentmine_queue::connect(&config.queue).map_err(of("queue"))?;
     // A broker that is away is reported at once, and not with the first task.
     let asked = Arc::clone(&queue);

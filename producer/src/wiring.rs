@@ -9,6 +9,7 @@ use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::http::{self, Health};
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_runtime::{healthcheck, logging, metrics, program_pages, tls, trace};
+use agentmine_store::StoreError;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -101,7 +102,7 @@ async fn migrate(config: &Config) -> Result<()> {
     let shutdown = Shutdown::on_signals(Duration::from_secs(config.consumer.drain_seconds))?;
     let migrating = agentmine_store::migrate(&config.store);
     match shutdown.draining().run_until_cancelled(migrating).await {
-        Some(migrated) => migrated?,
+        Some(migrated) => migrated.map_err(StoreError::at_start)?,
         None => anyhow::bail!("stopped before the schema was up to date"),
     }
     tracing::info!("the schema is up to date");
@@ -117,7 +118,9 @@ pub async fn connect(config: Config) -> Result<ProducerDeps> {
     config.trackers.require_one()?;
     let trackers = agentmine_trackers::from_config(&config.trackers).map_err(of("trackers"))?;
     agentmine_store::check(&config.store).map_err(of("store"))?;
-    let store = agentmine_store::connect(&config.store).await?;
+    let store = agentmine_store::connect(&config.store)
+        .await
+        .map_err(StoreError::at_start)?;
     let queue = agentmine_queue::connect(&config.queue).map_err(of("queue"))?;
     // A broker that is away is reported at once, and not with the first task.
     let asked = Arc::clone(&queue);

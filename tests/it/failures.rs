@@ -167,7 +167,7 @@ async fn an_editor_that_does_not_start_is_reported_and_the_session_continues_wit
     assert_done(&task);
     let comments = comments_on(&rig, number);
     for part in [
-        "The text editor did not start",
+        "The text editor cannot be used",
         "no-such-editor",
         "opened a pull request",
     ] {

@@ -172,6 +172,26 @@ async fn an_operator_configured_server_is_offered_called_and_ends_with_the_sessi
 }
 
 #[tokio::test]
+async fn an_editor_without_the_editors_tool_is_reported_and_nothing_of_it_is_offered() {
+    let scenario = Scenario::new("has another editor").replies([
+        shell("sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && sh test.sh"),
+        commit_and_push("Greet the person named"),
+        say("Done."),
+    ]);
+    let mut rig = Rig::new(scenario).await;
+    in_repository(&rig, None);
+    rig.config["text_editor_mcp"]["mcp_server"]["name"] = "text-editor".into();
+    rig.config["text_editor_mcp"]["mcp_server"]["command"] = json!(["python3", "tools/probe.py"]);
+    let number = rig.produce_issue().await;
+    done(&rig).await;
+    let comments = rig.forge.comments(DEMO, number);
+    let reason = "MCP server 'text-editor' has no tool 'text_editor'";
+    assert!(comments[0].body.contains(reason), "{comments:#?}");
+    let names = offered(&rig, 0);
+    assert!(!names.iter().any(|it| it.contains("text")), "{names:?}");
+}
+
+#[tokio::test]
 async fn a_sandboxed_server_sees_the_workspace_and_not_the_worker() {
     let marker = std::env::temp_dir().join(format!("agentmine-{}", uuid::Uuid::new_v4()));
     let scenario = first([

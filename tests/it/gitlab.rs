@@ -512,7 +512,7 @@ async fn no_text_of_ours_runs_as_a_quick_action() {
 }
 
 #[tokio::test]
-async fn a_draft_stays_one_and_a_ready_merge_request_too() {
+async fn an_update_keeps_the_title_of_a_merge_request_and_whether_it_is_a_draft() {
     let world = OnGitLab::new().await;
     let item = world.issue().await;
     commit(&world.forge, "x");
@@ -526,9 +526,11 @@ async fn a_draft_stays_one_and_a_ready_merge_request_too() {
         let pull = world.forge.pulls(PROJECT).remove(0);
         (pull.draft, pull.title)
     };
-    assert_eq!(shown(), (true, "Draft: Fix \"it\": now".to_owned()));
+    let opened = (true, "Draft: Fix \"it\": now".to_owned());
+    assert_eq!(shown(), opened);
     let later = NewPullRequest {
         title: "Later".to_owned(),
+        body: "Later".to_owned(),
         ..draft.clone()
     };
     let update = async |new: &NewPullRequest| {
@@ -538,7 +540,8 @@ async fn a_draft_stays_one_and_a_ready_merge_request_too() {
         update.await.unwrap();
     };
     update(&later).await;
-    assert_eq!(shown(), (true, "Draft: Later".to_owned()));
+    assert_eq!(shown(), opened);
+    assert_eq!(world.forge.pulls(PROJECT).remove(0).body, "Later");
     // A person marks it as ready.
     let url = world.forge.gitlab_url();
     let path = format!("projects/{}/merge_requests/{number}", item.repo_id);
@@ -552,7 +555,7 @@ async fn a_draft_stays_one_and_a_ready_merge_request_too() {
     let ready = ready.json(&serde_json::json!({ "title": "Ready" })).send();
     assert!(ready.await.unwrap().status().is_success());
     update(&later).await;
-    assert_eq!(shown(), (false, "Later".to_owned()));
+    assert_eq!(shown(), (false, "Ready".to_owned()));
 }
 
 #[tokio::test]
@@ -652,6 +655,7 @@ async fn only_a_server_of_the_named_authority_is_trusted() {
         .unwrap_err();
     assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
     assert!(error.to_string().contains("certificate"), "{error}");
+    assert!(error.to_string().contains("in `ca_file`"), "{error}");
     let empty = tempfile::NamedTempFile::new().unwrap();
     let config = GitLab {
         ca_file: Some(empty.path().to_path_buf()),

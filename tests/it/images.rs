@@ -253,6 +253,19 @@ impl Container {
         assert_eq!(command, format!("[CMD {program} healthcheck]"));
     }
 
+    /// A process whose parent has ended gets the first one of the pod as its parent. Until that waits for it, it counts
+    /// against the limits of processes.
+    async fn assert_orphans_are_waited_for(&self) {
+        let shell = |line: &str| docker(&["exec", &self.name, "sh", "-c", line]).unwrap();
+        shell("sleep 0.1 >/dev/null 2>&1 &");
+        let begun = Instant::now();
+        // One that has ended keeps its name.
+        while shell("ps -eo comm=").contains("sleep") {
+            assert!(begun.elapsed() < PATIENCE, "nobody waits for an orphan");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// What the kernel says about the program, and not what was requested of Docker.
     fn assert_confined(&self) {
         let pid = self.inspect("{{.State.Pid}}");
@@ -459,6 +472,7 @@ async fn the_image_of_the_consumer_runs_tasks_in_its_own_jail() {
     let consumer = cluster.start("consumer", &[]);
     consumer.wait_probe("readinessProbe", 200).await;
     consumer.assert_confined();
+    consumer.assert_orphans_are_waited_for().await;
     rig.produce_issue().await;
     let tasks = rig.wait_ended(1).await;
     assert_done(&tasks[0]);

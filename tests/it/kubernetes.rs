@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use agentmine_runtime::config::{BackendKind, Config, Sources, load};
 use serde_json::{Value, json};
 
 const OVERLAYS: [&str; 4] = ["dev", "production", "production-ssh", "production-jail"];
@@ -607,6 +608,10 @@ fn deploy_faults(objects: &[Value]) -> Vec<String> {
             "pods are not spread",
         );
         let container = &pod["containers"][0];
+        expect(
+            container["resources"]["requests"]["ephemeral-storage"].is_string(),
+            "it is evicted first from a node that runs out of disk",
+        );
         for (probe, path) in [
             ("startupProbe", "/live"),
             ("livenessProbe", "/live"),
@@ -704,6 +709,11 @@ fn a_deploy_needs_nothing_by_hand_and_ends_no_task() {
             json!(150),
         ),
         (consumer, "/spec/replicas", json!(3)),
+        (
+            consumer,
+            "/spec/template/spec/containers/0/resources/requests",
+            json!({"cpu": "1"}),
+        ),
         (
             consumer,
             "/spec/template/spec/containers/0/livenessProbe/httpGet/path",
@@ -816,43 +826,88 @@ fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
     }
 }
 
+/// The configuration of an overlay, as its consumer reads it.
+fn configuration(overlay: &str, objects: &[Value]) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let config = text(
+        one(objects, "ConfigMap", "agentmine-config"),
+        "/data/config.yaml",
+    );
+    let consumer = one(objects, "Deployment", "consumer");
+    let variables = list(consumer, "/spec/template/spec/containers/0/env");
+    let env = variables.iter().map(|variable| {
+        let (key, value) = (text(variable, "/name"), text(variable, "/value"));
+        let file = folder.path().join(key);
+        let secret = match key {
+            "AGENTMINE_STORE_URL_FILE" => "postgres://u:p@db/x",
+            "AGENTMINE_QUEUE_URL_FILE" => "amqp://u:p@mq/%2f",
+            _ => "secret",
+        };
+        match key.ends_with("_FILE") {
+            true => {
+                assert!(
+                    value.starts_with("/run/secrets/agentmine/"),
+                    "{key}: {value}"
+                );
+                std::fs::write(&file, secret).unwrap();
+                (key.to_owned(), file.display().to_string())
+            }
+            false => (key.to_owned(), value.to_owned()),
+        }
+    });
+    let sources = Sources::from_text("config.yaml", config).with_env(env);
+    load(&sources).unwrap_or_else(|faults| panic!("{overlay}: {faults}"))
+}
+
 #[test]
 fn the_configurations_are_valid_and_the_secrets_come_from_files() {
-    use agentmine_runtime::config::{Sources, load};
-    let folder = tempfile::tempdir().unwrap();
     for overlay in OVERLAYS {
-        let objects = objects(overlay);
-        let config = text(
-            one(&objects, "ConfigMap", "agentmine-config"),
-            "/data/config.yaml",
-        );
-        let consumer = one(&objects, "Deployment", "consumer");
-        let variables = list(consumer, "/spec/template/spec/containers/0/env");
-        let env = variables.iter().map(|variable| {
-            let (key, value) = (text(variable, "/name"), text(variable, "/value"));
-            let file = folder.path().join(key);
-            let secret = match key {
-                "AGENTMINE_STORE_URL_FILE" => "postgres://u:p@db/x",
-                "AGENTMINE_QUEUE_URL_FILE" => "amqp://u:p@mq/%2f",
-                _ => "secret",
-            };
-            match key.ends_with("_FILE") {
-                true => {
-                    assert!(
-                        value.starts_with("/run/secrets/agentmine/"),
-                        "{key}: {value}"
-                    );
-                    std::fs::write(&file, secret).unwrap();
-                    (key.to_owned(), file.display().to_string())
-                }
-                false => (key.to_owned(), value.to_owned()),
-            }
-        });
-        let sources = Sources::from_text("config.yaml", config).with_env(env);
-        let config = load(&sources).unwrap_or_else(|faults| panic!("{overlay}: {faults}"));
+        let config = configuration(overlay, &objects(overlay));
         assert_eq!(config.store.url.expose(), "postgres://u:p@db/x");
         assert!(config.trackers.github.unwrap().token.is_some());
         assert!(config.model.api_key.is_some());
+    }
+}
+
+/// A pod whose volume exceeds its limit is evicted, with all of its tasks.
+#[test]
+fn the_workspaces_of_a_pod_and_its_mirrors_fit_into_its_volume() {
+    for overlay in OVERLAYS {
+        let objects = objects(overlay);
+        let config = configuration(overlay, &objects);
+        let slots = config.consumer.concurrency as u64;
+        // A verification has a workspace of its own, while that of the agent still exists.
+        let workspaces = match config.command_executor.backend {
+            BackendKind::Docker => 0,
+            BackendKind::Local => 2 * slots,
+        };
+        let disk = config.command_executor.docker.resources.disk_limit;
+        let needed = workspaces * disk.bytes() + config.consumer.mirrors.max_size.bytes();
+        let consumer = one(&objects, "Deployment", "consumer");
+        let mut volumes = list(consumer, "/spec/template/spec/volumes").iter();
+        let home = volumes.find(|volume| volume["name"] == "home").unwrap();
+        let limit = text(home, "/emptyDir/sizeLimit").strip_suffix("Gi");
+        let limit: u64 = limit.unwrap().parse().unwrap();
+        assert!(
+            limit << 30 > needed,
+            "{overlay}: {limit} GiB for {needed} B"
+        );
+    }
+}
+
+/// Postgres allows 100 by default, and reserves three of them.
+#[test]
+fn the_fleet_at_its_largest_fits_into_the_connections_of_its_database() {
+    for overlay in OVERLAYS {
+        let objects = objects(overlay);
+        let each = u64::from(configuration(overlay, &objects).store.max_connections);
+        let scaled = of_kind(&objects, "ScaledObject").next();
+        let consumers = scaled.map_or(1, |it| it["spec"]["maxReplicaCount"].as_u64().unwrap());
+        let producer = one(&objects, "Deployment", "producer");
+        let producers = producer["spec"]["replicas"].as_u64().unwrap();
+        // Two for the heartbeats of a consumer, and one for the autoscaler.
+        let most = consumers * (each + 2) + producers * each + 1;
+        assert!(most <= 97, "{overlay}: {most} connections");
     }
 }
 

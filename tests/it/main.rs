@@ -62,6 +62,7 @@ mod operator;
 mod organizations;
 mod outages;
 mod output;
+mod partial_results;
 mod pause_file;
 mod paused;
 mod people;

@@ -373,6 +373,8 @@ fn memory_goes_to_files_and_back_exactly_and_a_conflict_changes_nothing() {
     // The file is from version 1, the record is not.
     home.write(file, &before.replace("Run `cargo clippy`.", "Run nothing."));
     home.refused(&["memory", "import"], 6, &["in conflict", "--overwrite"]);
+    home.refused(&["memory", "export"], 6, &["in conflict", "--overwrite"]);
+    assert!(home.read(file).contains("Run nothing."), "an edit stays");
     let record = home.run(&["memory", "show", "linter", "--json"]).json();
     assert_eq!(record["content"], "Run it.");
     assert!(
@@ -381,8 +383,12 @@ fn memory_goes_to_files_and_back_exactly_and_a_conflict_changes_nothing() {
             .contains("updated")
     );
 
-    // Another user's store gets the same records.
     home.run(&["memory", "export", "--overwrite"]);
+    // A file that nobody edited follows the record.
+    home.run(&["memory", "update", "linter", "--title", "Clippy"]);
+    assert!(home.run(&["memory", "export"]).out.contains("updated"));
+
+    // Another user's store gets the same records.
     let other = Home::new();
     other.write(file, &home.read(file));
     assert!(other.run(&["memory", "import"]).out.contains("added"));

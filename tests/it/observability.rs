@@ -65,6 +65,7 @@ fn rules_and_configurations_are_valid_and_every_alert_fires_and_clears() {
     let (_, after) = rest.split_once("    relabel_configs:").unwrap();
     std::fs::copy(folder.join("rules.yaml"), copy.path().join("rules.yaml")).unwrap();
     let rest = format!("{before}    relabel_configs:{after}");
+    assert!(rest.contains("\nalerting:\n"), "alerts reach nobody");
     std::fs::write(copy.path().join("kubernetes.yaml"), rest).unwrap();
     tool(
         "promtool",

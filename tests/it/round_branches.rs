@@ -1,6 +1,8 @@
 //! What people do with a pull request of AgentMine and its branch, on both forges: it gets no more rounds, and a branch of
 //! ours alone is removed.
 
+use std::sync::Arc;
+
 use agentmine_domain::{EndState, TaskState};
 use agentmine_tests::forge::{DEMO, PullView, Write};
 
@@ -233,6 +235,37 @@ async fn the_branch_stays(rig: Rig, does: impl Fn(&mut Rig, &PullView)) {
     rig.produce().await;
     assert!(rig.forge.branch_sha(DEMO, &pull.head).is_some());
     assert_eq!(removals(&rig), 0);
+}
+
+/// A fleet that makes no rounds and removes no branches forgets a pull request that has ended all the same. Otherwise its
+/// effects would stay for good, and commands would be looked for in its repository as long.
+async fn a_merged_pull_request_is_forgotten_without_rounds(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["rounds"]["enabled"] = false.into();
+    rig.config["rounds"]["remove_branch"] = "never".into();
+    let item = rig.task().await.item;
+    let store = Arc::clone(&rig.store);
+    let watched = async || {
+        let watched = store.watched_pulls(item.tracker, &item.host).await;
+        watched.unwrap().len()
+    };
+    rig.produce().await;
+    assert_eq!(watched().await, 1, "it is open");
+    merges_it(&rig, &pull);
+    rig.produce().await;
+    assert_eq!(watched().await, 0);
+    assert!(rig.forge.branch_sha(DEMO, &pull.head).is_some());
+    assert!(rounds(&rig).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_merged_pull_request_is_forgotten_without_rounds_on_github() {
+    a_merged_pull_request_is_forgotten_without_rounds(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_merged_merge_request_is_forgotten_without_rounds_on_gitlab() {
+    a_merged_pull_request_is_forgotten_without_rounds(Rig::local_gitlab(script()).await).await;
 }
 
 fn pushes_and_merges(rig: &mut Rig, pull: &PullView) {

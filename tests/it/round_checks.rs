@@ -221,7 +221,7 @@ async fn a_base_that_moved_with_a_conflict_is_merged_in_one_round_on_gitlab() {
 
 /// What fails on the commit that was merged is not of the merge's doing.
 #[tokio::test]
-async fn a_check_that_fails_on_the_merged_branch_is_reported_as_failing_before() {
+async fn a_check_that_fails_on_the_merged_branch_is_reported_as_failing_there() {
     let (mut rig, pull) = opened(Rig::local(merges()).await).await;
     rig.config["agent"]["max_rounds"] = 1.into();
     rig.forge.commit(DEMO, "main", "main", |dir| {
@@ -234,12 +234,13 @@ async fn a_check_that_fails_on_the_merged_branch_is_reported_as_failing_before()
     counted(&mut rig, "begun", "conflict").await;
     rig.consume().await;
     let last = &status(&rig.forge.comments(DEMO, pull.number));
-    assert!(last.contains("| 1, as without this work |"), "{last}");
+    assert!(last.contains("| 1, as on the target branch |"), "{last}");
     let note = "of the target branch, which was merged.";
     assert!(last.contains(note), "{last}");
     let tasks = rounds(&rig).await;
     let missing = tasks[0].missing().unwrap_or_default();
-    assert!(missing.contains("same way on the base commit"), "{missing}");
+    let there = "same way on the commit of the target branch";
+    assert!(missing.contains(there), "{missing}");
 }
 
 /// A status of somebody's service fails; there is no log.

@@ -10,6 +10,7 @@ use agentmine_runtime::failpoint::Guard;
 use agentmine_runtime::permit::BootInstant;
 use agentmine_runtime::shutdown::Shutdown;
 use agentmine_store::StoreError;
+use chrono::Utc;
 use uuid::Uuid;
 
 use super::claimed::Claimed;
@@ -25,6 +26,9 @@ const LAST_WAIT: Duration = Duration::from_millis(300);
 const OLD: Duration = Duration::from_secs(10);
 /// How often a slot that takes no task looks whether the pause file is there.
 const PAUSED: Duration = Duration::from_secs(1);
+/// How long a task's message is returned to the queue by consumers without its tracker. After that the hourly wake-ups of the
+/// sweep suffice; otherwise messages that no consumer serves would pile up.
+const COMES_BACK: Duration = Duration::from_secs(24 * 3600);
 /// Rows that are read at once.
 const PAGE: u32 = 200;
 
@@ -243,13 +247,22 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
 
 /// Leaves a task to a consumer with its tracker: the message comes back later, and may reach that one.
 async fn leave(delivery: Box<dyn Delivery>, task: &Task) {
-    let left = match task.state {
-        TaskState::Queued => delivery.retry_later(usize::MAX).await,
-        // Whatever queues it again also sends a wake-up.
-        TaskState::Leased(_) | TaskState::Paused | TaskState::Ended(_) => delivery.ack().await,
+    let waited = (Utc::now() - task.updated_at).to_std();
+    let left = match comes_back(&task.state, waited.unwrap_or_default()) {
+        true => delivery.retry_later(usize::MAX).await,
+        false => delivery.ack().await,
     };
     if let Err(error) = left {
         tracing::debug!(task.id = %task.id, %error, "the message of another consumer's task could not be put back; the broker will redeliver it");
+    }
+}
+
+/// Whether the message of another consumer's task that has waited for so long is needed.
+fn comes_back(state: &TaskState, waited: Duration) -> bool {
+    match state {
+        TaskState::Queued => waited < COMES_BACK,
+        // Whatever queues it again also sends a wake-up.
+        TaskState::Leased(_) | TaskState::Paused | TaskState::Ended(_) => false,
     }
 }
 
@@ -342,6 +355,14 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn messages_of_a_task_that_no_consumer_serves_end() {
+        let day = Duration::from_secs(24 * 3600);
+        assert!(comes_back(&TaskState::Queued, day / 2));
+        assert!(!comes_back(&TaskState::Queued, day));
+        assert!(!comes_back(&TaskState::Paused, Duration::ZERO));
+    }
 
     #[tokio::test]
     async fn a_claim_without_an_answer_is_repeated_until_it_has_one() {

@@ -1,8 +1,8 @@
 //! The agent that a task names: as the operator defines it, narrowed by the repository's own file.
 //!
 //! What a repository's file may do is decided by `EffectiveAgent::narrowed_by` alone. It is read from the branch that the
-//! work starts from, each time a session begins; its checks are those of the first session, since they are recorded with
-//! the start. A file of the repository with faults is ignored, with a note; one of the operator ends the task, because
+//! result is for (`WorkBranches::rules`), each time a session begins; its checks are those of the first session, since they
+//! are recorded with the start. A file of the repository with faults is ignored, with a note; one of the operator ends the task, because
 //! what it was to forbid is not known.
 
 use std::path::Path;
@@ -22,7 +22,7 @@ const REPOSITORY_FOLDER: &str = ".agentmine/agents";
 const MAX_FILE: u64 = 64 * 1024;
 const ENDINGS: [&str; 2] = ["yaml", "yml"];
 
-/// The agent of the session's task; `branch` is the one that the work starts from.
+/// The agent of the session's task; `branch` is the one that has the repository's file.
 pub(super) async fn agent(
     ctx: &SessionContext,
     branch: &str,

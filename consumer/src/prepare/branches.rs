@@ -2,7 +2,7 @@
 
 use agentmine_agent::PullRequestText;
 use agentmine_domain::Task;
-use agentmine_gateway::not_obeyed;
+use agentmine_gateway::{not_obeyed, without_skips};
 use agentmine_trackers::{Item, NewPullRequest, Repository};
 
 use crate::error::SessionError;
@@ -52,15 +52,21 @@ impl WorkBranches {
         }
     }
 
+    /// The branch that the repository's agent definition is read from. Never the work branch: an earlier session, or whoever
+    /// opened the pull request, could lift restrictions there.
+    pub(super) fn rules(&self) -> &str {
+        &self.target
+    }
+
     /// The pull request between them. Its title comes from an issue, and forges act on words in it: GitLab directly, and both
-    /// when a merge or squash uses it as its message. Only the text may close the issue.
+    /// when a merge or squash uses it as its message. Only the text may close the issue; that message may contain it too.
     pub(crate) fn pull_request(&self, text: PullRequestText) -> NewPullRequest {
         let PullRequestText { title, body, draft } = text;
         NewPullRequest {
             head: self.work.clone(),
             base: self.target.clone(),
             title: not_obeyed(&title),
-            body,
+            body: without_skips(&body),
             draft,
         }
     }
@@ -93,5 +99,36 @@ mod tests {
                 (shown, "Closes #7")
             );
         }
+    }
+
+    #[test]
+    fn an_agent_is_not_defined_by_the_branch_that_it_works_on() {
+        for opens_pull_request in [true, false] {
+            let branches = WorkBranches {
+                work: "work".into(),
+                target: "main".into(),
+                opens_pull_request,
+            };
+            assert_eq!(branches.rules(), "main");
+        }
+    }
+
+    /// GitHub can be configured to use it as the message of a squash.
+    #[test]
+    fn a_text_skips_no_checks_and_closes_its_issue() {
+        let branches = WorkBranches {
+            work: "work".into(),
+            target: "main".into(),
+            opens_pull_request: true,
+        };
+        let text = PullRequestText {
+            title: "Greet".into(),
+            body: "Closes #7\n\n> It says [skip ci].\n- refused: it contains `[ci skip]`".into(),
+            draft: false,
+        };
+        assert_eq!(
+            branches.pull_request(text).body.replace('\u{200b}', "~"),
+            "Closes #7\n\n> It says [~skip ci].\n- refused: it contains `[~ci skip]`"
+        );
     }
 }

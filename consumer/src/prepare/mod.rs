@@ -134,7 +134,7 @@ pub(crate) async fn prepare(
     let ((), co_author, agent) = tokio::try_join!(
         refuse_protected(ctx, &branches.work),
         co_author(ctx),
-        agent::agent(ctx, branches.start()),
+        agent::agent(ctx, branches.rules()),
     )?;
     let upstream = upstream(repository.source.clone());
     let image = match image_of(ctx, &agent).await? {

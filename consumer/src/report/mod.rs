@@ -69,6 +69,7 @@ pub(crate) async fn report(
         let mut shown = outcome.clone();
         if let Some(work) = round {
             shown.last_message = round::record_answers(ctx, work, head, outcome).await?;
+            round::begin_completion(ctx, head, outcome).await?;
         }
         let is_on_theirs = round.is_some_and(|work| work.round.head != prepared.began_at());
         let pushers = match is_on_theirs || measurer.others_pushed(head) {

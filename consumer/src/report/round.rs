@@ -1,10 +1,10 @@
-//! What a round answers to the threads of the review.
+//! What a round answers to the threads of the review, and whether it completes a partial result.
 
 use std::collections::BTreeSet;
 
 use agentmine_agent::journal::{decode_all, given_remarks};
-use agentmine_agent::{RunOutcome, thread_answers, without_answers};
-use agentmine_domain::markdown::{cap, neutralized};
+use agentmine_agent::{RunOutcome, completes, thread_answers, without_answers};
+use agentmine_domain::markdown::{cap, followable, neutralized};
 use agentmine_domain::{RoundResult, ThreadAnswer};
 
 use crate::error::SessionError;
@@ -72,6 +72,25 @@ pub(super) async fn record_answers(
     Ok(message)
 }
 
+/// Records that the round's commit completes the result of the pull request, if that was partial, and the facts show that
+/// everything is done now that the results on its branch lacked.
+pub(super) async fn begin_completion(
+    ctx: &SessionContext,
+    head: &str,
+    outcome: &RunOutcome,
+) -> Result<(), SessionError> {
+    if outcome.missing.is_some() || outcome.facts.unchanged {
+        return Ok(());
+    }
+    let find = || ctx.effects.missing_before();
+    let missing = ctx.heartbeat.patiently(find).await?;
+    if missing.is_some_and(|all| all.iter().all(|it| completes(&outcome.facts, it))) {
+        let begin = || ctx.effects.begin_completion(head);
+        ctx.heartbeat.patiently(begin).await?;
+    }
+    Ok(())
+}
+
 /// What a round did, whatever its agent says of that; `commit` is the one that it pushed.
 fn done(commit: Option<&str>, missing: Option<&str>) -> String {
     match (commit, missing) {
@@ -86,7 +105,10 @@ fn done(commit: Option<&str>, missing: Option<&str>) -> String {
 /// The reply to one thread: what the agent said of it, and what the round did.
 fn answer(said: Option<&str>, done: &str) -> String {
     match said {
-        Some(said) => format!("{}\n\n{done}", neutralized(&cap(said, MAX_ANSWER))),
+        Some(said) => {
+            let said = followable(&neutralized(&cap(said, MAX_ANSWER)));
+            format!("{said}\n\n{done}")
+        }
         None => format!("{done} The agent's report does not mention this thread."),
     }
 }
@@ -115,6 +137,15 @@ mod tests {
             );
             assert!(answer(None, &nothing).starts_with("This round changed nothing"));
         }
+    }
+
+    #[test]
+    fn a_code_block_without_an_end_does_not_swallow_what_the_round_did() {
+        let said = format!("Use:\n```sh\n{}", "make\n".repeat(1_000));
+        let reply = answer(Some(&said), "This round changed nothing on the branch.");
+        let (quoted, end) = reply.rsplit_once("\n\n").unwrap();
+        assert!(quoted.lines().all(|line| line.starts_with('>')), "{reply}");
+        assert_eq!(end, "This round changed nothing on the branch.");
     }
 
     #[test]

@@ -171,6 +171,7 @@ impl Work<'_> {
         let agent = &self.prepared.agent;
         let executor = &self.ctx.deps.config.command_executor;
         let item = &self.ctx.task.item;
+        let command = self.command();
         Brief {
             title: self.item.title.clone(),
             body: self.item.body.clone(),
@@ -196,7 +197,10 @@ impl Work<'_> {
             absent: self.prepared.project.absent.sentences(),
             branch: self.prepared.branches.work.clone(),
             workspace: self.prepared.workspace.sandbox.workspace_root().to_owned(),
-            command_timeout: self.command().map(|_| executor.execution.timeout_seconds),
+            command_tool: command
+                .as_ref()
+                .map_or_else(String::new, |tool| tool.name.clone()),
+            command_timeout: command.map(|_| executor.execution.timeout_seconds),
             refused_commands: [
                 executor.execution.denied_commands.as_slice(),
                 executor.execution.ask_commands.as_slice(),

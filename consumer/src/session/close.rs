@@ -241,7 +241,7 @@ async fn release(
         reason,
         delay_seconds = delay.as_secs(),
         ?attempt,
-        "an external service is unavailable; the task is queued again"
+        "the task cannot be continued now; it is queued again"
     );
     let reason = outage_reason(&reason);
     let _ = ctx

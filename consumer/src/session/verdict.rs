@@ -60,6 +60,13 @@ pub(crate) fn verdict(error: &SessionError) -> Verdict {
         SessionError::Interrupted(interrupt) => of_interrupt(interrupt),
         _ if error.is_lease_lost() => Verdict::Abandon,
         _ if is_of_credentials(error) => Verdict::Credentials(error.to_string()),
+        // As during a deploy, or after it was undone.
+        SessionError::Journal(step) if step.is_of_later_version() => Verdict::Wait {
+            reason: format!(
+                "no consumer of a later version of AgentMine, which recorded a step of the journal, has taken the task ({step})"
+            ),
+            until: None,
+        },
         _ if is_permanent(error) => Verdict::Fail(error.to_string()),
         _ => match error.blame() {
             Blame::World { until } => Verdict::Wait {
@@ -163,7 +170,8 @@ fn is_permanent(error: &SessionError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use agentmine_domain::{TaskId, TrackerKind, Usage};
+    use agentmine_agent::journal::Entry;
+    use agentmine_domain::{Epoch, Seq, Step, StepKind, TaskId, TrackerKind, Usage};
     use agentmine_gateway::GatewayError;
     use agentmine_store::StoreError;
 
@@ -266,6 +274,32 @@ mod tests {
         assert!(is_retry(SessionError::Panicked(
             "index out of bounds".into()
         )));
+    }
+
+    #[test]
+    fn a_step_of_a_later_version_is_left_to_a_consumer_of_that_version() {
+        let unreadable = |payload: &str| {
+            let step = Step {
+                seq: Seq(7),
+                epoch: Epoch(1),
+                kind: StepKind::Note,
+                payload: payload.parse().unwrap(),
+                duration_ms: 0,
+                at: Utc::now(),
+            };
+            SessionError::from(Entry::decode(&step).unwrap_err())
+        };
+        for later in [
+            r#"{"v":2,"type":"note","text":"x"}"#,
+            r#"{"v":1,"type":"poem","text":"x"}"#,
+        ] {
+            let Verdict::Wait { reason, .. } = verdict(&unreadable(later)) else {
+                panic!("{later}");
+            };
+            assert!(reason.contains("step 7"), "{reason}");
+            assert!(reason.contains("later version"), "{reason}");
+        }
+        assert!(is_fail(unreadable(r#"{"v":1,"type":"note"}"#)));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Runs the project's checks on a fresh clone in a fresh sandbox that the agent never had access to.
 //!
 //! If a check or a set-up command fails there, it is run on the base commit as well, in another fresh sandbox:
-//! a failure that was there before is reported as such. Where the target branch was merged, the commit of it that was merged
-//! counts as a base commit as well.
+//! a failure that was there before is reported as such. Where the target branch was merged, other failures are compared
+//! with the commit of it that was merged, and one that is the same there is reported as such.
 //!
 //! The sandbox and the clone that the checks begin with are made as soon as the agent begins a push, or at the latest while its work
 //! is published, since both come from the repository's host alone. What the agent pushes is fetched into the clone as soon as the host
@@ -86,6 +86,39 @@ impl Base {
     }
 }
 
+/// The commit without the work that failures are compared with.
+#[derive(Clone, Copy)]
+enum Reference<'a> {
+    /// The one that the work started from.
+    Start(&'a str),
+    /// That of the target branch that was merged.
+    Target(&'a str),
+}
+
+impl<'a> Reference<'a> {
+    fn commit(self) -> &'a str {
+        match self {
+            Self::Start(commit) | Self::Target(commit) => commit,
+        }
+    }
+
+    /// The standing of a failure that is the same on this commit.
+    fn still_counts(self) -> Standing {
+        match self {
+            Self::Start(_) => Standing::FailsOnBase,
+            Self::Target(_) => Standing::FailsOnTarget,
+        }
+    }
+
+    /// The standing of a guessed check that fails in the same way on this commit, once the model was asked about it.
+    fn no_longer_counts(self) -> Standing {
+        match self {
+            Self::Start(_) => Standing::FailedBefore,
+            Self::Target(_) => Standing::FailedOnTarget,
+        }
+    }
+}
+
 /// A check on the base commit.
 struct OnBase {
     check: Check,
@@ -104,13 +137,13 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// Whether something failed, and nothing in another way than on the base commit. Then the same commit would fail again,
+    /// Whether something failed, and nothing in another way than on a base commit. Then the same commit would fail again,
     /// unless the set-up failed: what that needed may be there later.
     fn fails_as_the_base_commit(&self) -> bool {
         let mut failed = self.checks.iter().filter(|check| check.failed()).peekable();
         self.setup_failures.is_empty()
             && failed.peek().is_some()
-            && failed.all(|check| check.standing == Standing::FailsOnBase)
+            && failed.all(|check| check.standing != Standing::Ran)
     }
 }
 
@@ -244,8 +277,8 @@ impl<'a> CheckRunner<'a> {
         };
         let of_base = {
             let mut base = self.base.lock().await;
-            let commit = &self.prepared.base;
-            self.compare(&mut checked, &mut base, commit, &BTreeSet::new())
+            let start = Reference::Start(&self.prepared.base);
+            self.compare(&mut checked, &mut base, start, &BTreeSet::new())
                 .await?
         };
         if let Some(target) = merges {
@@ -287,7 +320,8 @@ impl<'a> CheckRunner<'a> {
         };
         let mut targets = self.targets.lock().await;
         let known = targets.entry(merged.clone()).or_default();
-        let failing = self.compare(checked, known, &merged, of_base).await?;
+        let target = Reference::Target(&merged);
+        let failing = self.compare(checked, known, target, of_base).await?;
         let note = |command: &String| {
             let command = line(command, 100).replace('`', "'");
             format!(
@@ -298,13 +332,13 @@ impl<'a> CheckRunner<'a> {
         Ok(())
     }
 
-    /// Marks the guessed checks that cannot start on `commit` either, of which `base` is known, and the failures that are
+    /// Marks the guessed checks that cannot start on `reference` either, of which `base` is known, and the failures that are
     /// the same there; returns these. The checks in `except` are not compared.
     async fn compare(
         &self,
         checked: &mut Checked,
         base: &mut Base,
-        commit: &str,
+        reference: Reference<'_>,
         except: &BTreeSet<String>,
     ) -> Result<BTreeSet<String>, SessionError> {
         let is_compared = |check: &Check| check.failed() && !except.contains(&check.command);
@@ -318,15 +352,15 @@ impl<'a> CheckRunner<'a> {
         let asks_set_up =
             base.setup_failures.is_none() && checked.setup_failures.iter().any(is_new);
         if !base.gone && (asks_set_up || !unknown.is_empty()) {
-            match self.on_base(commit, &unknown).await? {
+            match self.on_base(reference.commit(), &unknown).await? {
                 Some(seen) => base.learn(seen),
                 None => base.gone = true,
             }
         }
-        for setup in &mut checked.setup_failures {
+        for setup in checked.setup_failures.iter_mut().filter(|it| is_new(it)) {
             let known = base.setup_failures.as_ref();
             if known.is_some_and(|failures| failures.contains(&setup.command)) {
-                setup.standing = Standing::FailsOnBase;
+                setup.standing = reference.still_counts();
             }
         }
         let mut same = BTreeSet::new();
@@ -346,8 +380,8 @@ impl<'a> CheckRunner<'a> {
             }
             if check.fails_like(&known.check) {
                 check.standing = match (guessed, known.asked) {
-                    (true, true) => Standing::FailedBefore,
-                    (true, false) | (false, _) => Standing::FailsOnBase,
+                    (true, true) => reference.no_longer_counts(),
+                    (true, false) | (false, _) => reference.still_counts(),
                 };
                 known.asked = true;
                 same.insert(check.command.clone());

@@ -40,6 +40,21 @@ pub enum Standing {
     FailsOnBase,
     /// As `FailsOnBase`, but it was guessed and the model has been asked about it, so it no longer counts.
     FailedBefore,
+    /// It fails in the same way on the commit of the target branch that was merged, not on the base commit. It still counts.
+    FailsOnTarget,
+    /// As `FailsOnTarget`, but it was guessed and the model has been asked about it, so it no longer counts.
+    FailedOnTarget,
+}
+
+impl Standing {
+    /// The words that follow a failure which another commit has too; empty if none has.
+    pub(crate) fn elsewhere(&self) -> &'static str {
+        match self {
+            Self::Ran | Self::NotRun(_) => "",
+            Self::FailsOnBase | Self::FailedBefore => ", as without this work",
+            Self::FailsOnTarget | Self::FailedOnTarget => ", as on the target branch",
+        }
+    }
 }
 
 /// The `exit_code` of a command that has none since the sandbox ended while it ran. No process ends with it.
@@ -103,8 +118,8 @@ impl Check {
     #[must_use]
     pub fn failed(&self) -> bool {
         match self.standing {
-            Standing::Ran | Standing::FailsOnBase => self.exit_code != 0,
-            Standing::NotRun(_) | Standing::FailedBefore => false,
+            Standing::Ran | Standing::FailsOnBase | Standing::FailsOnTarget => self.exit_code != 0,
+            Standing::NotRun(_) | Standing::FailedBefore | Standing::FailedOnTarget => false,
         }
     }
 
@@ -116,11 +131,12 @@ impl Check {
             code => format!("exit code {code} in {} ms", self.duration_ms),
         };
         match &self.standing {
-            Standing::Ran => ran,
             Standing::NotRun(why) => format!("not run: {why}"),
-            Standing::FailsOnBase | Standing::FailedBefore => {
-                format!("{ran}, as without this work")
-            }
+            Standing::Ran
+            | Standing::FailsOnBase
+            | Standing::FailedBefore
+            | Standing::FailsOnTarget
+            | Standing::FailedOnTarget => ran + self.standing.elsewhere(),
         }
     }
 
@@ -190,7 +206,11 @@ impl Check {
             duration_ms,
             standing: match standing {
                 Standing::NotRun(reason) => Standing::NotRun(redact(reason)),
-                Standing::Ran | Standing::FailsOnBase | Standing::FailedBefore => standing,
+                Standing::Ran
+                | Standing::FailsOnBase
+                | Standing::FailedBefore
+                | Standing::FailsOnTarget
+                | Standing::FailedOnTarget => standing,
             },
         }
     }
@@ -353,19 +373,13 @@ fn without_measurements(line: &str) -> String {
 
 /// Journals written before `Standing` existed hold a boolean, `could_not_run`.
 fn standing_or_could_not_run<'de, D: Deserializer<'de>>(from: D) -> Result<Standing, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Stored {
-        CouldNotRun(bool),
-        Standing(Standing),
+    match serde_json::Value::deserialize(from)? {
+        serde_json::Value::Bool(false) => Ok(Standing::Ran),
+        serde_json::Value::Bool(true) => Ok(Standing::NotRun(
+            "the program is not in the sandbox".to_owned(),
+        )),
+        standing => serde_json::from_value(standing).map_err(serde::de::Error::custom),
     }
-    Ok(match Stored::deserialize(from)? {
-        Stored::CouldNotRun(false) => Standing::Ran,
-        Stored::CouldNotRun(true) => {
-            Standing::NotRun("the program is not in the sandbox".to_owned())
-        }
-        Stored::Standing(standing) => standing,
-    })
 }
 
 #[cfg(test)]
@@ -603,6 +617,15 @@ mod tests {
             check.verdict(),
             "exit code 127 in 1 ms, as without this work"
         );
+        check.standing = Standing::FailsOnTarget;
+        assert_eq!(
+            check.verdict(),
+            "exit code 127 in 1 ms, as on the target branch"
+        );
+        check.exit_code = 1;
+        assert!(check.failed());
+        check.standing = Standing::FailedOnTarget;
+        assert!(!check.failed());
     }
 
     #[test]

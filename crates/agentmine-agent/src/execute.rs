@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::discussion::{Discussion, RemarkOrder};
 use crate::history::{History, INTERRUPTED};
 use crate::journal::{CallResult, Entry};
+use crate::note::NoteFact;
 use crate::prompt::{Prompt, remarks_prompt};
 use crate::reasoning::without_reasoning;
 use crate::repeats::{Repeats, Repetition};
@@ -27,7 +28,7 @@ pub struct RunLimits {
     /// Consecutive identical calls with identical results after which the model is warned. If it makes the call
     /// once more, or was warned three times before, the agent counts as stuck.
     pub same_call: u32,
-    /// Consecutive replies that are empty, truncated, or have a call as text, after which the agent counts as stuck.
+    /// Consecutive replies that are empty, truncated, filtered, or have a call as text, after which the agent counts as stuck.
     pub empty_replies: u32,
 }
 
@@ -94,6 +95,8 @@ enum Heard {
     Remarks,
 }
 
+/// The forms in which a conversation that an API refuses is sent again, in turn.
+const SIMPLER: [fn(&History) -> Option<History>; 2] = [History::tidied, History::simplified];
 const TRUNCATED: &str = "not run: the conversation was truncated";
 /// How long a session that has to end waits until the journal has what its last request may have cost.
 const LAST_ENTRY: Duration = Duration::from_secs(5);
@@ -141,7 +144,8 @@ impl<E> Execution<'_, E> {
                 if unusable_replies >= self.limits.empty_replies {
                     return Ok(Finished::Stuck(fault.stuck(unusable_replies)));
                 }
-                self.refuse_cut_calls(&reply).await?;
+                // Model APIs require a result for every call.
+                self.close_calls(fault.refusal()).await?;
                 self.send(fault.prompt()).await?;
                 continue;
             }
@@ -233,20 +237,21 @@ impl<E> Execution<'_, E> {
     async fn ask(&mut self) -> Result<Answer, AgentError<E>> {
         let begun = Instant::now();
         let specs = self.tools.specs();
-        let answer = match self.request(&specs).await? {
-            Err(error) if is_refused_conversation(&error) => match self.history.simplified() {
-                Some(simplified) => {
-                    let note =
-                        format!("{error}\nSending the conversation again in a simpler form.");
-                    self.append(Entry::note(note), begun.elapsed()).await?;
-                    *self.history = simplified;
-                    *self.conversation = ConversationId::unique();
-                    self.request(&specs).await?
+        let mut answer = self.fitting_request(&specs).await?;
+        for simpler in SIMPLER {
+            let note = match &answer {
+                Err(error) if is_refused_conversation(error) => {
+                    format!("{error}\nSending the conversation again in a simpler form.")
                 }
-                None => Err(error),
-            },
-            answer => answer,
-        };
+                Ok(_) | Err(_) => break,
+            };
+            if let Some(simpler) = simpler(self.history) {
+                self.append(Entry::note(note), begun.elapsed()).await?;
+                *self.history = simpler;
+                *self.conversation = ConversationId::unique();
+                answer = self.fitting_request(&specs).await?;
+            }
+        }
         if let Err(error) = &answer {
             self.count_spent(error, begun.elapsed()).await?;
         }
@@ -301,6 +306,32 @@ impl<E> Execution<'_, E> {
         };
         // A journal whose lease is lost refuses it, and another one may not answer.
         let _ = tokio::time::timeout(LAST_ENTRY, self.append(entry, took)).await;
+    }
+
+    /// Sends the conversation. While it is too long for the model, older results are omitted.
+    async fn fitting_request(
+        &mut self,
+        specs: &[ToolSpec],
+    ) -> Result<Result<(ModelReply, Usage), LlmError>, AgentError<E>> {
+        loop {
+            let begun = Instant::now();
+            let answer = self.request(specs).await?;
+            let Err(error @ LlmError::ContextTooLong(_)) = &answer else {
+                return Ok(answer);
+            };
+            let Some(count) = self.history.omissible_results() else {
+                return Ok(answer);
+            };
+            let note = Entry::Note {
+                text: format!(
+                    "{error}\nIt continues without the results of its first {count} calls."
+                ),
+                fact: Some(NoteFact::ResultsOmitted(count)),
+            };
+            self.append(note, begun.elapsed()).await?;
+            self.history.omit_results(count);
+            *self.conversation = ConversationId::unique();
+        }
     }
 
     /// Sends the conversation.
@@ -376,16 +407,6 @@ impl<E> Execution<'_, E> {
         for call in self.history.open_calls() {
             self.answer(&call, why.to_owned(), true, Duration::ZERO)
                 .await?;
-        }
-        Ok(())
-    }
-
-    /// The arguments in a truncated reply may be incomplete, so none of its calls is run. Each gets an
-    /// error result, since model APIs require one for every call.
-    async fn refuse_cut_calls(&mut self, reply: &ModelReply) -> Result<(), E> {
-        for call in &reply.calls {
-            let text = "not run: the reply was cut off at the output limit".to_owned();
-            self.answer(call, text, true, Duration::ZERO).await?;
         }
         Ok(())
     }

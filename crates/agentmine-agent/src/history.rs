@@ -4,9 +4,10 @@
 //! reply may be without a result. Model APIs refuse any other conversation.
 
 use agentmine_domain::Usage;
-use agentmine_llm::{Message, ModelReply, ToolCall};
+use agentmine_llm::{Message, ModelReply, Stop, ToolCall};
 
 use crate::journal::Entry;
+use crate::note::NoteFact;
 use crate::prompt::CORRECTION;
 
 /// The conversation so far.
@@ -48,11 +49,18 @@ impl History {
             if let Some(message) = entry.message() {
                 history.add_fitting(message);
             }
-            if let Entry::Facts { facts, stopped } = entry {
-                history.result = facts.head.is_some().then(|| MeasuredResult {
-                    stopped: stopped.clone(),
-                    after: history.messages.len(),
-                });
+            match entry {
+                Entry::Facts { facts, stopped } => {
+                    history.result = facts.head.is_some().then(|| MeasuredResult {
+                        stopped: stopped.clone(),
+                        after: history.messages.len(),
+                    });
+                }
+                Entry::Note {
+                    fact: Some(NoteFact::ResultsOmitted(count)),
+                    ..
+                } => history.omit_results(*count),
+                _ => {}
             }
         }
         (history, usage)
@@ -75,15 +83,26 @@ impl History {
         self.messages.push(message);
     }
 
-    /// The same conversation for an API that refused it although it is in order: without messages that say
-    /// nothing, without two messages of one role in a row, and with another id for each call. `None` if there
-    /// is nothing to change, or no reply yet: then the API does not refuse the conversation, but the request.
+    /// The same conversation for an API that refused it although it is in order: without empty
+    /// messages, and without two messages of one role in a row. `None` if there is nothing to change, or no reply yet: then
+    /// the API does not refuse the conversation, but the request.
+    #[must_use]
+    pub fn tidied(&self) -> Option<Self> {
+        self.rewritten(Change::Order)
+    }
+
+    /// A simpler form for an API that refuses that as well: new call ids and a reply between a result and a user message, as
+    /// Mistral requires, and no provider-specific members such as reasoning.
     #[must_use]
     pub fn simplified(&self) -> Option<Self> {
+        self.rewritten(Change::Everything)
+    }
+
+    fn rewritten(&self, change: Change) -> Option<Self> {
         if !self.has_reply() {
             return None;
         }
-        let mut simple = Simplified::default();
+        let mut simple = Simplified::new(change);
         for message in &self.messages {
             simple.add(message.clone());
         }
@@ -92,6 +111,52 @@ impl History {
             messages,
             result: None,
         })
+    }
+
+    /// How many results, the oldest of the conversation, to omit for an API that finds it too long: half of their text goes.
+    /// Those of the newest reply stay. `None` if there is nothing to omit.
+    #[must_use]
+    pub(crate) fn omissible_results(&self) -> Option<usize> {
+        let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
+        let newest = self.messages.iter().rposition(is_reply)?;
+        let lengths = |messages: &[Message]| -> Vec<usize> {
+            let texts = messages.iter().filter_map(|message| match message {
+                Message::Tool { text, .. } => Some(text),
+                Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+            });
+            texts
+                .map(|text| text.len().saturating_sub(OMITTED.len()))
+                .collect()
+        };
+        let (older, newer) = self.messages.split_at(newest);
+        let (older, newer) = (lengths(older), lengths(newer));
+        let all: usize = older.iter().chain(&newer).sum();
+        let mut gained = 0;
+        let mut count = 0;
+        for (at, length) in older.into_iter().enumerate() {
+            if gained >= all.div_ceil(2) {
+                break;
+            }
+            gained += length;
+            if length > 0 {
+                count = at + 1;
+            }
+        }
+        (count > 0).then_some(count)
+    }
+
+    /// Omits the oldest results of the conversation. The calls stay, and so does what people wrote.
+    pub(crate) fn omit_results(&mut self, count: usize) {
+        let results = self
+            .messages
+            .iter_mut()
+            .filter_map(|message| match message {
+                Message::Tool { text, .. } => Some(text),
+                Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+            });
+        for text in results.take(count).filter(|it| it.len() > OMITTED.len()) {
+            OMITTED.clone_into(text);
+        }
     }
 
     /// How many corrections the model was sent. None counts while there is no result: who asks for the task again then
@@ -210,6 +275,9 @@ impl History {
 /// What a call gets whose result was never recorded.
 pub(crate) const INTERRUPTED: &str = "interrupted, outcome unknown: the worker was replaced while this call ran. Check the current state before you repeat the call.";
 
+/// What stands for the result of an older call once the conversation was too long for the model.
+const OMITTED: &str = "omitted, since the conversation was too long for the model. If you still need this result, make the call again.";
+
 fn interrupted(call: &ToolCall) -> Message {
     Message::Tool {
         call_id: call.id.clone(),
@@ -219,9 +287,21 @@ fn interrupted(call: &ToolCall) -> Message {
     }
 }
 
+/// The reply between a result and a user message.
+const UNDERSTOOD: &str = "Understood.";
+
+/// What changes in a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Which messages there are.
+    Order,
+    /// Also ids, and what the API wants back.
+    Everything,
+}
+
 /// A conversation that is being simplified.
-#[derive(Default)]
 struct Simplified {
+    change: Change,
     messages: Vec<Message>,
     /// Calls so far.
     calls: usize,
@@ -230,7 +310,25 @@ struct Simplified {
 }
 
 impl Simplified {
+    fn new(change: Change) -> Self {
+        Self {
+            change,
+            messages: Vec::new(),
+            calls: 0,
+            ids: Vec::new(),
+        }
+    }
+
     fn add(&mut self, message: Message) {
+        if self.change == Change::Everything
+            && matches!(message, Message::User { .. })
+            && matches!(self.messages.last(), Some(Message::Tool { .. }))
+        {
+            self.messages.push(Message::Assistant(ModelReply {
+                text: UNDERSTOOD.to_owned(),
+                ..ModelReply::default()
+            }));
+        }
         match (self.messages.last_mut(), message) {
             (Some(Message::User { text }), Message::User { text: more })
             | (Some(Message::System { text }), Message::System { text: more }) => {
@@ -260,19 +358,34 @@ impl Simplified {
     }
 
     fn add_reply(&mut self, mut reply: ModelReply) {
-        if reply.calls.is_empty() && reply.text.trim().is_empty() {
-            return;
+        // An API that filters requests too refuses the text that it filtered in a reply.
+        if reply.stop == Stop::Filtered {
+            reply.text.clear();
+        }
+        if reply.text.trim().is_empty() {
+            if reply.calls.is_empty() {
+                return;
+            }
+            reply.text.clear();
         }
         self.ids.clear();
+        match self.change {
+            Change::Order => {}
+            Change::Everything => self.simplify(&mut reply),
+        }
+        self.messages.push(Message::Assistant(reply));
+    }
+
+    fn simplify(&mut self, reply: &mut ModelReply) {
         reply.extra.clear();
         for call in &mut reply.calls {
             call.extra.clear();
             self.calls += 1;
-            let id = format!("call_{}", self.calls);
+            // Nine letters and digits.
+            let id = format!("call{:05}", self.calls);
             self.ids
                 .push((std::mem::replace(&mut call.id, id.clone()), id));
         }
-        self.messages.push(Message::Assistant(reply));
     }
 }
 
@@ -329,7 +442,59 @@ mod tests {
                 Message::System { .. } | Message::User { .. } => Vec::new(),
             })
             .collect();
-        let expected = ["call_1", "call_2", "call_2", "call_1", "call_3", "call_3"];
+        let expected = [1, 2, 2, 1, 3, 3].map(|n| format!("call0000{n}"));
         assert_eq!(ids, expected);
+    }
+
+    #[test]
+    fn tidying_keeps_the_reasoning_and_simplifying_drops_it() {
+        let extra: agentmine_llm::Extra = [("reasoning_content".to_owned(), "So".into())]
+            .into_iter()
+            .collect();
+        let user = |text: &str| Message::User { text: text.into() };
+        let reply = |text: &str, calls: Vec<ToolCall>| ModelReply {
+            text: text.into(),
+            calls,
+            extra: extra.clone(),
+            ..ModelReply::default()
+        };
+        let history = |messages: Vec<Message>| History {
+            messages,
+            result: None,
+        };
+        let conversation = history(vec![
+            user("Fix it."),
+            Message::Assistant(reply("\n", vec![call("a|1")])),
+            result("a|1"),
+            Message::Assistant(reply("", Vec::new())),
+            user("Your reply was empty."),
+        ]);
+        let tidied = history(vec![
+            user("Fix it."),
+            Message::Assistant(reply("", vec![call("a|1")])),
+            result("a|1"),
+            user("Your reply was empty."),
+        ]);
+        assert_eq!(conversation.tidied(), Some(tidied.clone()));
+        assert_eq!(tidied.tidied(), None, "there is nothing to change");
+        let simple = history(vec![
+            user("Fix it."),
+            Message::Assistant(ModelReply {
+                calls: vec![call("call00001")],
+                ..ModelReply::default()
+            }),
+            Message::Tool {
+                call_id: "call00001".into(),
+                name: "shell".into(),
+                text: "a|1".into(),
+                is_error: false,
+            },
+            Message::Assistant(ModelReply {
+                text: "Understood.".into(),
+                ..ModelReply::default()
+            }),
+            user("Your reply was empty."),
+        ]);
+        assert_eq!(tidied.simplified(), Some(simple));
     }
 }

@@ -142,6 +142,18 @@ enum Problem {
     NoUsage,
 }
 
+impl JournalError {
+    /// Whether a later version recorded the step: its version, or one of the names in it, is not known here.
+    #[must_use]
+    pub fn is_of_later_version(&self) -> bool {
+        match &self.problem {
+            Problem::Version(_) => true,
+            Problem::Shape(error) => error.to_string().starts_with("unknown variant"),
+            Problem::Kind(_) | Problem::NoUsage => false,
+        }
+    }
+}
+
 impl Entry {
     /// A note.
     pub fn note(text: impl Into<String>) -> Self {

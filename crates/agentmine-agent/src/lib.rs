@@ -50,7 +50,7 @@ pub use round::{FailedCheck, RoundBrief, Solution, thread_answers, without_answe
 pub use run::{AgentRun, RunOutcome};
 pub use seam::{AgentError, Gather, Inbox, Journal, NoInbox, ToolResult, Tools};
 pub use start::{Absent, DoneCheck, Project, Start};
-pub use verify::{missing, placeholders};
+pub use verify::{completes, missing, placeholders};
 pub use worked::time_worked;
 
 #[cfg(test)]

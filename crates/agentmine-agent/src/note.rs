@@ -11,6 +11,8 @@ pub enum NoteFact {
     Resumed(Resumed),
     /// What is lost if the worker fails.
     Unsaved(Unsaved),
+    /// From here on, the model is not sent the results of so many calls, the first ones of the conversation.
+    ResultsOmitted(usize),
 }
 
 /// Which files a session continued with.
@@ -46,6 +48,7 @@ impl NoteFact {
                 Self::Unsaved(Unsaved::Changes(seq, redact(reason)))
             }
             Self::Unsaved(Unsaved::Files(files)) => Self::Unsaved(Unsaved::Files(redact(files))),
+            Self::ResultsOmitted(count) => Self::ResultsOmitted(count),
         }
     }
 }

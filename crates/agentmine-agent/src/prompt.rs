@@ -100,6 +100,8 @@ pub struct Brief {
     pub branch: String,
     /// The path of `/workspace` as the model sees it; differs only in the jail without namespaces.
     pub workspace: String,
+    /// The name of the command tool: the operator chooses its prefix.
+    pub command_tool: String,
     /// Time limit of a command in seconds; `None` if the command tool is disabled.
     pub command_timeout: Option<u64>,
     /// Commands that are refused: programs, and programs with words that must be among their arguments.
@@ -124,6 +126,7 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
         sections.push(include_str!("../prompts/system_prompt.txt").to_owned());
         sections.push(
             include_str!("../prompts/system_prompt_command_executor.txt")
+                .replace("{tool}", &brief.command_tool)
                 .replace("{timeout}", &timeout.to_string())
                 .replace("{refused}", &refused(brief)),
         );
@@ -134,7 +137,7 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
         sections.push(include_str!("../prompts/system_prompt_text_editor.txt").to_owned());
     }
     let rules = if brief.command_timeout.is_some() {
-        sections.push(include_str!("../prompts/system_prompt_git.txt").to_owned());
+        sections.push(git_workflow(brief.text_editor));
         include_str!("../prompts/system_prompt_behavior_rules.txt")
     } else {
         include_str!("../prompts/system_prompt_behavior_rules_without_commands.txt")
@@ -155,6 +158,17 @@ pub fn system_prompt(brief: &Brief) -> Prompt {
         text: relocate(&text, &brief.workspace),
         hidden: None,
         remarks: None,
+    }
+}
+
+/// The git workflow, verbatim from spec 000 §7.1, without mentions of the text editor if there is none.
+fn git_workflow(text_editor: TextEditor) -> String {
+    let text = include_str!("../prompts/system_prompt_git.txt");
+    match text_editor {
+        TextEditor::Offered => text.to_owned(),
+        TextEditor::Absent => text
+            .replace(" with the text editor", "")
+            .replace(" using the text editor", ""),
     }
 }
 
@@ -322,6 +336,7 @@ mod tests {
             absent: Vec::new(),
             branch: "agentmine/issue-7-0a1b2c3d".into(),
             workspace: "/workspace".into(),
+            command_tool: "command-executor_execute_command".into(),
             command_timeout: Some(1800),
             refused_commands: vec!["sudo".into(), "su".into()],
             allowed_commands: Vec::new(),
@@ -430,9 +445,29 @@ mod tests {
     #[test]
     fn the_git_workflow_needs_no_text_editor() {
         let mut brief = brief();
+        let text = system_prompt(&brief).text;
+        for line in [
+            "After making file changes with the text editor, you **must** commit",
+            "2. If conflicts occur, resolve them using the text editor, then:",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in {text}");
+        }
         brief.text_editor = TextEditor::Absent;
         let text = system_prompt(&brief).text;
         assert!(text.contains("git push origin agentmine/issue-7-0a1b2c3d"));
+        assert!(!text.contains("text editor"), "{text}");
+    }
+
+    #[test]
+    fn the_command_tool_is_described_under_the_name_that_the_operator_gave_it() {
+        let mut brief = brief();
+        brief.command_tool = "shell_execute_command".into();
+        let text = system_prompt(&brief).text;
+        assert!(
+            text.contains("You can run commands in the sandbox with `shell_execute_command`."),
+            "{text}"
+        );
+        assert!(!text.contains("command-executor"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use agentmine_domain::markdown::{cap, cell, fenced, line, neutralized};
+use agentmine_domain::markdown::{self, cap, cell, line, neutralized};
+use agentmine_domain::{PARTIAL_WARNING, not_done};
 
 use crate::check::{Check, Standing};
 use crate::facts::{Facts, WebRequest};
@@ -60,7 +61,8 @@ pub fn pull_request(
     PullRequestText {
         title: line(title, MAX_TITLE),
         body: format!(
-            "{}\n\n{}",
+            "{}{}\n\n{}",
+            warning(outcome),
             opening(asked, outcome),
             measured(session, outcome)
         ),
@@ -95,24 +97,32 @@ pub fn pull_request_comment(
         true => format!("AgentMine read the comments on this {name} and changed nothing."),
     };
     text.extend(because.map(|because| format!(" {because}")));
-    format!("{text}\n\n{}", measured(session, outcome))
+    format!(
+        "{text}\n\n{}{}",
+        warning(outcome),
+        measured(session, outcome)
+    )
+}
+
+/// The warning of a partial result. It comes first, because such a pull request need not be a draft.
+fn warning(outcome: &RunOutcome) -> &'static str {
+    match outcome.missing {
+        Some(_) => PARTIAL_WARNING,
+        None => "",
+    }
 }
 
 /// The model's text, what is not done, the measured facts, and the footer. The facts come last: a tracker that limits the length
 /// of a text loses its end.
 fn measured(session: &str, outcome: &RunOutcome) -> String {
     let mut body = String::new();
-    if outcome.missing.is_some() {
-        body.push_str("> [!WARNING]\n> **Partial result.** See \"Not done\" below.\n\n");
-    }
     let message = cap(outcome.last_message.trim(), MAX_TEXT);
     if !message.is_empty() {
         let quotation = quotation(&neutralized(&message));
         let _ = writeln!(body, "> {CLAIM}\n>{quotation}\n");
     }
     if let Some(missing) = &outcome.missing {
-        let missing = fenced(&cap(missing, MAX_TEXT));
-        let _ = writeln!(body, "### Not done\n\n{missing}\n");
+        body.push_str(&not_done(missing));
     }
     if !outcome.facts.unchanged {
         body.push_str(&evidence(&outcome.facts));
@@ -166,15 +176,13 @@ fn quoted(request: &str) -> String {
 }
 
 /// A text as a block quote, which begins with a line end. Check boxes become signs, so that they do not count as tasks of the pull
-/// request. A code block that is not closed ends with the quote.
+/// request.
 fn quotation(text: &str) -> String {
-    let mut out = String::new();
-    for line in text.lines() {
-        let line = without_box(line);
-        let gap = if line.is_empty() { "" } else { " " };
-        let _ = write!(out, "\n>{gap}{line}");
+    let lines: Vec<String> = text.lines().map(without_box).collect();
+    match lines.as_slice() {
+        [] => String::new(),
+        lines => format!("\n{}", markdown::quotation(&lines.join("\n"))),
     }
-    out
 }
 
 /// A line of a list without its check box.
@@ -231,15 +239,18 @@ fn checks(out: &mut String, facts: &Facts) {
         let (command, code) = (cell(&check.command), check.code());
         let time = duration(check.duration_ms);
         let _ = match &check.standing {
-            Standing::Ran => writeln!(out, "| `{command}` | {code} | {time} |"),
             Standing::NotRun(why) => {
                 let why = neutralized(&cell(why));
                 writeln!(out, "| `{command}` | not run: {why} | |")
             }
-            Standing::FailsOnBase | Standing::FailedBefore => writeln!(
-                out,
-                "| `{command}` | {code}, as without this work | {time} |"
-            ),
+            standing @ (Standing::Ran
+            | Standing::FailsOnBase
+            | Standing::FailedBefore
+            | Standing::FailsOnTarget
+            | Standing::FailedOnTarget) => {
+                let elsewhere = standing.elsewhere();
+                writeln!(out, "| `{command}` | {code}{elsewhere} | {time} |")
+            }
         };
     }
     setup_failures(out, facts);
@@ -261,11 +272,8 @@ fn duration(ms: u64) -> String {
 fn setup_failures(out: &mut String, facts: &Facts) {
     for setup in &facts.setup_failures {
         let (command, code) = (cell(&setup.command), setup.code());
-        let before = match setup.standing {
-            Standing::FailsOnBase => ", as without this work",
-            Standing::Ran | Standing::NotRun(_) | Standing::FailedBefore => "",
-        };
-        let _ = writeln!(out, "| set-up: `{command}` | {code}{before} | |");
+        let elsewhere = setup.standing.elsewhere();
+        let _ = writeln!(out, "| set-up: `{command}` | {code}{elsewhere} | |");
     }
     out.push('\n');
 }

@@ -38,7 +38,7 @@ impl Resumed {
         };
         match fact {
             Some(NoteFact::Resumed(resumed)) => return Some(resumed.clone()),
-            Some(NoteFact::Unsaved(_)) => return None,
+            Some(NoteFact::Unsaved(_) | NoteFact::ResultsOmitted(_)) => return None,
             None => {}
         }
         if let Some(seq) = text.strip_prefix(WITH) {
@@ -85,7 +85,7 @@ impl Unsaved {
         };
         match fact {
             Some(NoteFact::Unsaved(unsaved)) => return Some(unsaved.clone()),
-            Some(NoteFact::Resumed(_)) => return None,
+            Some(NoteFact::Resumed(_) | NoteFact::ResultsOmitted(_)) => return None,
             None => {}
         }
         if let Some(files) = text.strip_prefix(OMITTED) {

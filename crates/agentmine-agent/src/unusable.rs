@@ -8,8 +8,10 @@ use crate::reasoning::without_reasoning;
 /// Why a reply cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unusable {
-    /// It was cut off at the output limit.
+    /// It was cut off at the output limit. The arguments of its calls may be incomplete, so none is run.
     Cut,
+    /// The provider's content filter ended it, so it may be incomplete too.
+    Filtered,
     /// It says nothing and calls nothing.
     Empty,
     /// It has a call in its text: the server has no parser for the model's calls, or does not know the form that the model
@@ -40,8 +42,10 @@ const FENCE: &str = "```";
 impl Unusable {
     /// Why this reply cannot be used; `None` if it can.
     pub(crate) fn of(reply: &ModelReply, tools: &[ToolSpec]) -> Option<Self> {
-        if reply.stop == Stop::Length {
-            return Some(Self::Cut);
+        match reply.stop {
+            Stop::Length => return Some(Self::Cut),
+            Stop::Filtered => return Some(Self::Filtered),
+            Stop::EndTurn | Stop::ToolCalls => {}
         }
         if !reply.calls.is_empty() {
             return None;
@@ -58,6 +62,10 @@ impl Unusable {
             Self::Cut => {
                 "Your reply was cut off at the output limit. Continue in smaller steps: one tool call at a time, with shorter text."
             }
+            Self::Filtered => {
+                "The provider's content filter cut off your reply, and none of its tool calls were run. Continue in another way, and \
+                 avoid the text that was filtered. If you are done, state what you changed."
+            }
             Self::Empty => {
                 "Your reply was empty. Call a tool, or state that you are done and what you changed."
             }
@@ -68,10 +76,28 @@ impl Unusable {
         }
     }
 
+    /// The result of each of its calls.
+    pub(crate) fn refusal(self) -> &'static str {
+        match self {
+            Self::Filtered => "not run: the provider's content filter ended the reply",
+            // Empty replies and calls as text have no calls.
+            Self::Cut | Self::Empty | Self::CallAsText => {
+                "not run: the reply was cut off at the output limit"
+            }
+        }
+    }
+
     /// Why the work stops after so many of them, the newest of this kind.
     pub(crate) fn stuck(self, count: u32) -> String {
         match self {
-            Self::Cut | Self::Empty => format!("{count} empty or truncated replies in a row"),
+            Self::Empty => format!("{count} empty or truncated replies in a row"),
+            Self::Cut => format!(
+                "{count} empty or truncated replies in a row; the last one was cut off at the output limit. hint: raise \
+                 model.max_output_tokens, or the limit of the model's server if it is not set"
+            ),
+            Self::Filtered => format!(
+                "{count} unusable replies in a row; the provider's content filter cut off the last one"
+            ),
             Self::CallAsText => format!(
                 "{count} replies in a row without a call that can be run; the last one has a tool call written as text. \
                  hint: configure the model's server to parse this model's tool calls (vLLM: --tool-call-parser, llama.cpp: --jinja)"
@@ -194,5 +220,10 @@ mod tests {
             ..reply
         };
         assert_eq!(Unusable::of(&cut, &[]), Some(Unusable::Cut));
+        let filtered = ModelReply {
+            stop: Stop::Filtered,
+            ..cut
+        };
+        assert_eq!(Unusable::of(&filtered, &[]), Some(Unusable::Filtered));
     }
 }

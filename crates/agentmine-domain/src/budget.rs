@@ -25,22 +25,8 @@ impl Budget {
         if used.model_calls >= self.steps {
             return Some(format!("limit of {} model calls reached", self.steps));
         }
-        if let Some(limit) = self.tokens
-            && used.total_tokens() >= limit
-        {
-            let seen = used.total_tokens();
-            return Some(format!("{seen} tokens used of {limit}"));
-        }
-        if let Some(limit) = self.cost_micros
-            && used.cost_micros >= limit
-        {
-            return Some(format!(
-                "${:.2} spent of ${:.2}",
-                used.cost_micros as f64 / 1e6,
-                limit as f64 / 1e6
-            ));
-        }
-        self.out_of_time(elapsed)
+        self.spent(used, |used, limit| used >= limit)
+            .or_else(|| self.out_of_time(elapsed))
     }
 
     /// Describes the first limit of which at most a tenth is left; `None` if none is that near.
@@ -53,26 +39,31 @@ impl Budget {
                 used.model_calls, self.steps
             ));
         }
+        self.spent(used, is_near).or_else(|| {
+            is_near(elapsed.as_millis(), self.wall_time.as_millis()).then(|| {
+                format!(
+                    "{} of {} s of wall time have passed",
+                    elapsed.as_secs(),
+                    self.wall_time.as_secs()
+                )
+            })
+        })
+    }
+
+    /// Describes the tokens or the money used, if `is_spent` of use and limit.
+    fn spent(&self, used: &Usage, is_spent: impl Fn(u128, u128) -> bool) -> Option<String> {
         let seen = used.total_tokens();
         if let Some(limit) = self.tokens
-            && is_near(seen.into(), limit.into())
+            && is_spent(seen.into(), limit.into())
         {
             return Some(format!("{seen} tokens used of {limit}"));
         }
-        if let Some(limit) = self.cost_micros
-            && is_near(used.cost_micros.into(), limit.into())
-        {
-            return Some(format!(
+        let limit = self.cost_micros?;
+        is_spent(used.cost_micros.into(), limit.into()).then(|| {
+            format!(
                 "${:.2} spent of ${:.2}",
                 used.cost_micros as f64 / 1e6,
                 limit as f64 / 1e6
-            ));
-        }
-        is_near(elapsed.as_millis(), self.wall_time.as_millis()).then(|| {
-            format!(
-                "{} of {} s of wall time have passed",
-                elapsed.as_secs(),
-                self.wall_time.as_secs()
             )
         })
     }

@@ -30,7 +30,7 @@ named!(
         PullRequestText = "pull_request_text",
         /// Opens a pull request before there is a result.
         PullRequestDraft = "pull_request_draft",
-        /// Marks a pull request as ready for review.
+        /// Marks a pull request as ready for review. For a round that completed a partial result, also corrects the text first.
         PullRequestReady = "pull_request_ready",
         /// Removes the branch of a pull request that ended.
         BranchRemoval = "branch_removal",
@@ -184,6 +184,13 @@ impl EffectKey {
     #[must_use]
     pub fn pull_request_ready(head: &str) -> Self {
         Self::once_per_task(EffectKind::PullRequestReady, head)
+    }
+
+    /// The text of the pull request reports that this commit of a round completes a partial result, and a draft is marked as ready
+    /// for review.
+    #[must_use]
+    pub fn pull_request_completion(commit: &str) -> Self {
+        Self::once_per_task(EffectKind::PullRequestReady, &format!("completed-{commit}"))
     }
 
     /// This branch is removed, since its pull request ended.

@@ -16,6 +16,7 @@ mod item;
 pub mod markdown;
 pub mod memory;
 mod names;
+mod partial;
 mod project;
 mod round;
 mod sandbox_fate;
@@ -38,6 +39,7 @@ pub use memory::{
     Confidence, MemoryEntry, MemoryFault, MemoryId, MemoryRecord, MemorySource, MemoryStatus,
 };
 pub use names::UnknownName;
+pub use partial::{Completion, PARTIAL_WARNING, not_done};
 pub use project::ProjectName;
 pub use round::{RedCheck, Round, RoundCause, RoundResult, ThreadAnswer};
 pub use sandbox_fate::SandboxFate;

@@ -15,6 +15,25 @@ pub fn fenced(text: &str) -> String {
     format!("{fence}text\n{text}\n{fence}")
 }
 
+/// A text as a block quote. A code block in it that is not closed ends with the quote.
+#[must_use]
+pub fn quotation(text: &str) -> String {
+    let quoted = text.lines().map(|line| match line {
+        "" => ">".to_owned(),
+        line => format!("> {line}"),
+    });
+    quoted.collect::<Vec<_>>().join("\n")
+}
+
+/// Makes a text safe to be followed by other text: as a block quote if it may contain a code block that is not closed.
+#[must_use]
+pub fn followable(text: &str) -> String {
+    match ["```", "~~~"].iter().any(|fence| text.contains(fence)) {
+        true => quotation(text),
+        false => text.to_owned(),
+    }
+}
+
 /// What makes a link or a reference of a text, each in lower case: issues, merge requests and pull requests by
 /// address or by the names of forges (`GH-1`, `GL-1`, `[issue:1]`), and images. `[!` begins an alert (`[!TIP]`) once the
 /// text is quoted.
@@ -249,6 +268,18 @@ mod tests {
     fn a_code_block_has_a_longer_fence_than_its_text() {
         assert_eq!(fenced(" x "), "```text\nx\n```");
         assert_eq!(fenced("a ```` b"), "`````text\na ```` b\n`````");
+    }
+
+    #[test]
+    fn a_code_block_that_is_not_closed_ends_with_its_quote() {
+        assert_eq!(followable("Use `a`.\n\n~ one ~"), "Use `a`.\n\n~ one ~");
+        for fence in ["```", "~~~"] {
+            assert_eq!(
+                followable(&format!("Use:\n\n- {fence}sh\n  a")),
+                format!("> Use:\n>\n> - {fence}sh\n>   a")
+            );
+        }
+        assert_eq!(quotation(""), "");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod announce;
 mod answer;
 mod assignment;
 mod branch;
+mod completion;
 mod confirm;
 mod dashboard;
 mod draft;

@@ -72,6 +72,21 @@ struct Whole {
     draft: bool,
 }
 
+/// The result of a task, as far as it is recorded.
+pub(crate) enum RecordedResult {
+    /// What was reported.
+    Known {
+        /// The commit.
+        commit: String,
+        /// What is missing, if the result is partial.
+        missing: Option<String>,
+    },
+    /// An attempt began to leave a result, and nobody recorded that it did.
+    Unsure,
+    /// No attempt began to leave one.
+    Absent,
+}
+
 /// The pull request with the result of an earlier attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierPullRequest {
@@ -219,6 +234,21 @@ impl Effects {
         let key = EffectKey::pull_request(&self.task.branch());
         let state = self.store.effect(self.task.id, &key).await?;
         Ok(matches!(state, Some(EffectState::Unsure)))
+    }
+
+    /// The result of this task, as far as it is recorded.
+    pub(crate) async fn recorded_result(&self) -> Result<RecordedResult, EffectError> {
+        let key = EffectKey::pull_request(&self.task.branch());
+        Ok(match self.store.effect(self.task.id, &key).await? {
+            Some(EffectState::Done(result)) => {
+                let Opened {
+                    commit, missing, ..
+                } = opened(&key, result)?;
+                RecordedResult::Known { commit, missing }
+            }
+            Some(EffectState::Fresh | EffectState::Unsure) => RecordedResult::Unsure,
+            None => RecordedResult::Absent,
+        })
     }
 
     /// The pull request with the result of an earlier attempt; `None` if no attempt began to open it, or the

@@ -158,7 +158,12 @@ impl Effects {
                 TaskHome::Repository => self.store.watch_pull(self.task.id).await?,
                 TaskHome::Item | TaskHome::People => {}
             },
-            ItemKind::PullRequest => self.answer_threads().await?,
+            ItemKind::PullRequest => {
+                if missing.is_none() {
+                    self.finish_completion().await?;
+                }
+                self.answer_threads().await?;
+            }
         }
         self.label(TaskLabel::Done).await
     }

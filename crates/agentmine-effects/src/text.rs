@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use agentmine_domain::markdown::{cap, fenced, line, neutralized};
+use agentmine_domain::markdown::{cap, fenced, line, neutralized, quotation};
 use agentmine_domain::{ItemKind, ItemRef, Phase, Session, Task, Usage, label_of_pause};
 use agentmine_runtime::config::Labels;
 use agentmine_trackers::{Comment, PullRequest};
@@ -76,13 +76,18 @@ pub(crate) fn paused_comment(reason: &str, request: &str, session: &str) -> Stri
             format!("AgentMine is paused while this has the label `{label}`.")
         }
         None => {
-            let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
+            let reason = sentence(reason);
             format!(
                 "AgentMine is paused: {reason}. The comment `/agentmine resume` or the label `{request}` continues it."
             )
         }
     };
     progress_comment(&text, session)
+}
+
+/// A reason as the end of a sentence, without its full stop. It is one line, so that no block in it swallows what follows.
+fn sentence(reason: &str) -> String {
+    neutralized(&line(reason.trim().trim_end_matches('.'), MAX_REASON))
 }
 
 /// What sessions have used, as a list of words; `None` before the first.
@@ -156,7 +161,7 @@ pub(crate) fn rounds_comment(pull: &ItemRef, reason: &str, request: &str) -> Str
 /// The comment for a task that waits until somebody confirms the request.
 #[must_use]
 pub fn held_comment(reason: &str, request: &str, session: &str) -> String {
-    let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
+    let reason = sentence(reason);
     let text = format!(
         "AgentMine paused before it began: {reason}. If the text is what you want, add the label `{request}` to confirm it."
     );
@@ -205,8 +210,7 @@ pub(crate) fn failure_comment(
 
 /// That a task was stopped, and why.
 pub(crate) fn stopped_text(reason: &str) -> String {
-    let reason = neutralized(&cap(reason.trim().trim_end_matches('.'), MAX_REASON));
-    format!("AgentMine stopped: {reason}.")
+    format!("AgentMine stopped: {}.", sentence(reason))
 }
 
 /// The comment on a pull request that was opened when the work began, for work that ended without a result.
@@ -233,9 +237,8 @@ pub fn transferred_comments(issue: u64, comments: &[Comment], session: &str) -> 
     for comment in said {
         let author = neutralized(&line(&comment.author.login, 100));
         let at = comment.created_at.format("%Y-%m-%d %H:%M UTC");
-        let body = neutralized(&cap(comment.body.trim(), MAX_QUOTED));
-        let quoted: Vec<String> = body.lines().map(|line| format!("> {line}")).collect();
-        let block = format!("\n\n**{author}**, {at}:\n\n{}", quoted.join("\n"));
+        let quoted = quotation(&neutralized(&cap(comment.body.trim(), MAX_QUOTED)));
+        let block = format!("\n\n**{author}**, {at}:\n\n{quoted}");
         length += block.chars().count();
         match length <= MAX_ALL_QUOTED {
             true => text += &block,
@@ -254,6 +257,15 @@ pub(crate) fn draft_resumed_comment(task: &Task) -> String {
     let text =
         format!("AgentMine continued the work. The result is in the description of this {name}.");
     progress_comment(&text, "ended")
+}
+
+/// The answer on a pull request whose partial result this commit completes, where a person changed the parts of the description
+/// that report it.
+pub(crate) fn changed_text(task: &Task, commit: &str) -> String {
+    let name = task.item.tracker.pull_request();
+    format!(
+        "The result is now complete: the checks that failed now pass on {commit}. Somebody edited the part of this {name}'s description that reports the partial result, so AgentMine leaves the description as it is, and a draft stays a draft."
+    )
 }
 
 /// The comment for a task that was stopped since its item was moved: it does not name the repository that has the work.

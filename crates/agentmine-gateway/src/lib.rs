@@ -28,7 +28,7 @@ pub use config::{GatewayConfig, GitAccess, PushFence, Rewrite, Upstream};
 pub use error::GatewayError;
 pub use events::TrafficEvent;
 pub use gateway::Gateway;
-pub use git::{branch_in_the_way, not_obeyed, without_secrets};
+pub use git::{branch_in_the_way, not_obeyed, without_secrets, without_skips};
 pub use metrics::describe as describe_metrics;
 pub use mirror::Mirrors;
 pub use stream::GatewayStream;

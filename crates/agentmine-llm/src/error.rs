@@ -10,7 +10,7 @@ use crate::api::Overflow;
 /// Why there is no reply. Retries are over when a caller sees it.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {
-    /// The API refuses the request itself (400, 413, 422): another try is of no use.
+    /// The API refuses the request itself (400, 422), or what it is about (403): another try is of no use.
     #[error("the model API refused the request ({status}): {body}")]
     Refused {
         /// HTTP status.
@@ -62,7 +62,7 @@ pub enum LlmError {
         /// What to do about it.
         hint: &'static str,
     },
-    /// The conversation no longer fits the model.
+    /// The conversation no longer fits the model, or is larger than the server accepts (413).
     #[error(
         "the conversation is too long for the model: {0}. hint: use a model with a larger window, or request less at once"
     )]
@@ -189,7 +189,7 @@ impl LlmError {
         match self {
             Self::Refused { status, .. } => match status {
                 // The conversation, as the task and the model wrote it.
-                400 | 413 | 422 => Blame::Task,
+                400 | 403 | 422 => Blame::Task,
                 _ => Blame::Ours,
             },
             Self::ContextTooLong(_) => Blame::Task,
@@ -237,7 +237,7 @@ mod tests {
         };
         for (error, blame) in [
             (refused(400), Blame::Task),
-            (refused(413), Blame::Task),
+            (refused(403), Blame::Task),
             (refused(422), Blame::Task),
             (not_found, Blame::Ours),
             (LlmError::NotAnApi("a web page".into()), Blame::Ours),

@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -28,6 +28,7 @@ use serde::Serialize;
 use tokio::net::{TcpListener, TcpSocket};
 
 use self::limited_listener::LimitedListener;
+use crate::exit::{Exit, Failure};
 use crate::liveness;
 use crate::metrics::Metrics;
 use crate::shutdown::Shutdown;
@@ -36,6 +37,8 @@ use crate::shutdown::Shutdown;
 const CHECK_LIMIT: Duration = Duration::from_secs(2);
 /// Time limit of a connection, which is longer than any answer takes.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// The setting of the address of `/live`, `/ready` and `/metrics`.
+const HEALTH_KEY: &str = "http.listen";
 /// Connections that are open at once.
 const MAX_CONNECTIONS: usize = 64;
 
@@ -146,7 +149,7 @@ pub async fn serve(
 ) -> Result<SocketAddr> {
     let listener = bind(listen)
         .await
-        .with_context(|| format!("cannot listen on `{listen}` (http.listen)"))?;
+        .map_err(|error| not_bound(listen, HEALTH_KEY, error))?;
     let address = listener.local_addr()?;
     let killed = shutdown.killed();
     let app = Router::new()
@@ -185,7 +188,7 @@ pub async fn serve_router(
 ) -> Result<SocketAddr> {
     let listener = bind(listen)
         .await
-        .with_context(|| format!("cannot listen on `{listen}` ({key})"))?;
+        .map_err(|error| not_bound(listen, key, error))?;
     let address = listener.local_addr()?;
     let killed = shutdown.killed();
     let closing = |mut response: Response| async {
@@ -203,6 +206,28 @@ pub async fn serve_router(
     });
     tracing::info!(http.address = %address, setting = key, "listening");
     Ok(address)
+}
+
+/// Why nothing listens on the address that the setting `key` names, and what to do about it.
+fn not_bound(listen: &str, key: &str, error: io::Error) -> Failure {
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse if key == HEALTH_KEY => Some(
+            "another process uses this port; a producer and a consumer on one machine need different ones: set \
+             AGENTMINE_HTTP_LISTEN for one of them",
+        ),
+        io::ErrorKind::AddrInUse => Some("another process uses this port: choose another one"),
+        io::ErrorKind::AddrNotAvailable => {
+            Some("name an address of this machine, or 0.0.0.0 for all of them")
+        }
+        io::ErrorKind::PermissionDenied => Some("choose a port of 1024 or above"),
+        _ => None,
+    };
+    let failure = Failure::new(Exit::Other, format!("cannot listen on `{listen}` ({key})"));
+    let failure = match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    };
+    failure.because(error)
 }
 
 /// `[::]` listens on both families, whatever `net.ipv6.bindv6only` is. Where the kernel has no IPv6, `0.0.0.0` is used

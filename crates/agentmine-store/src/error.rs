@@ -1,6 +1,7 @@
 //! What went wrong, as the callers of the store see it.
 
 use agentmine_domain::{Blame, TaskId};
+use agentmine_runtime::exit::{Exit, Failure};
 
 /// Why the store did not do as asked. Every message about the database names it (`host:port/database`
 /// or the file), and none holds a password.
@@ -22,6 +23,19 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Why a process cannot start, with what to do about it.
+    #[must_use]
+    pub fn at_start(self) -> Failure {
+        let failure = Failure::new(Exit::Other, "the database cannot be used");
+        let failure = match &self {
+            Self::Unavailable(why) if !why.contains("hint: ") => failure.hint(
+                "check that the database is reachable, and store.url (AGENTMINE_STORE_URL); `agentmine doctor` checks both",
+            ),
+            Self::Unavailable(_) | Self::Fenced(_) | Self::Expired(_) | Self::Fault(_) => failure,
+        };
+        failure.because(self)
+    }
+
     /// Whose fault it is. A lost lease is nobody's: another worker continues the task.
     #[must_use]
     pub fn blame(&self) -> Blame {
@@ -41,4 +55,27 @@ pub enum RelayError {
     /// A wake-up could not be published; its entry stays in the outbox.
     #[error("publishing a wake-up: {0}")]
     Publish(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use agentmine_runtime::exit;
+
+    use super::*;
+
+    #[test]
+    fn an_absent_database_is_reported_with_what_to_do_and_other_errors_keep_their_hint() {
+        let shown = |error: StoreError| exit::render(&error.at_start().into());
+        let absent = shown(StoreError::Unavailable("h:1/db: refused".into()));
+        assert!(
+            absent.contains("h:1/db: refused\nhint: check that the database is reachable"),
+            "{absent}"
+        );
+        let full = shown(StoreError::Unavailable(
+            "h:1/db: full. hint: raise it".into(),
+        ));
+        assert_eq!(full.matches("hint: ").count(), 1, "{full}");
+        let fault = shown(StoreError::Fault("h:1/db: no table".into()));
+        assert!(!fault.contains("hint: "), "{fault}");
+    }
 }

@@ -198,7 +198,8 @@ pub trait Tracker: Send + Sync + 'static {
         new: &NewPullRequest,
         permit: &Permit,
     ) -> Result<PullRequest, TrackerError>;
-    /// Changes title and text of an open pull request of AgentMine, but not whether it is a draft.
+    /// Changes the text of an open pull request of AgentMine. People may change its title, so it stays; on a forge, so does whether
+    /// it is a draft.
     async fn update_pull_request(
         &self,
         item: &ItemRef,

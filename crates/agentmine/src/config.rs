@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use agentmine_mcp::config::Loaded;
 use agentmine_runtime::config::{self, Config, SettingValue, Sources, Trackers};
-use agentmine_runtime::exit::{Exit, Failure};
+use agentmine_runtime::exit::{self, Exit, Failure};
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value;
@@ -46,7 +46,7 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
     let config = config::load(&sources)?;
     let mut faults: Vec<String> = Vec::new();
     for missing in [config.trackers.require_one(), config.require_a_tool()] {
-        faults.extend(missing.err().map(|error| error.to_string()));
+        faults.extend(missing.err().map(with_hint));
     }
     let mut opened = |key: &str, fault: Option<String>| {
         let at = config::place_of(&sources, key);
@@ -68,6 +68,13 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
         return Ok(Exit::Done);
     }
     Err(Failure::new(Exit::Config, faults.join("\n")).into())
+}
+
+/// A failure as one line among others.
+fn with_hint(failure: Failure) -> String {
+    let text = exit::render(&failure.into());
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    text.replace("\nhint: ", ". hint: ")
 }
 
 /// The sections of the trackers, each by itself, with its key.
@@ -139,5 +146,20 @@ fn value(value: &SettingValue) -> String {
         SettingValue::Shown(value) => value.to_string(),
         SettingValue::Set => "(set)".to_owned(),
         SettingValue::Unset => "(unset)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_section_is_reported_with_what_to_add() {
+        let missing = Trackers::default().require_one().unwrap_err();
+        assert_eq!(
+            with_hint(missing),
+            "no tracker is configured; expected trackers.github, trackers.gitlab or trackers.local. hint: add \
+             `trackers: {github: {repositories: [owner/name]}}` to config.yaml"
+        );
     }
 }

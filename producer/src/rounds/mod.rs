@@ -45,14 +45,15 @@ pub(crate) use stop::{opened, stop};
 const HIDDEN: Duration = Duration::from_secs(600);
 
 /// The pull requests that are watched, and those that are open.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watched {
     tasks: Vec<Task>,
     open: OpenPulls,
 }
 
 /// Reads a tracker's watched pull requests, or those of one repository. It is read before the labelled items: the lists
-/// also name their repositories, whose ids the scan needs.
+/// also name their repositories, whose ids the scan needs. This also runs without rounds: until the end of
+/// a pull request is seen here, its effects are kept and commands in its repository are read.
 ///
 /// # Errors
 /// Returns errors of the store, and of the tracker if they concern all of it.
@@ -61,10 +62,6 @@ pub(crate) async fn read(
     tracker: &Arc<dyn Tracker>,
     only: Option<&str>,
 ) -> Result<Watched> {
-    let rounds = &deps.config.rounds;
-    if !rounds.enabled && rounds.remove_branch == BranchRemovalRule::Never {
-        return Ok(Watched::default());
-    }
     let tasks = deps.store.watched_pulls(tracker.kind(), tracker.host());
     let mut tasks = tasks.await?;
     tasks.retain(|task| only.is_none_or(|only| task.item.repo_path.eq_ignore_ascii_case(only)));

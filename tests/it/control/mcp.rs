@@ -247,14 +247,22 @@ async fn agents_and_memory(served: &Served) {
     assert_eq!(agents["agents"][0]["name"], "default", "{agents}");
     let agent = served.call("agent_get", json!({"name": "default"})).await;
     assert!(agent["limits"].is_object(), "{agent}");
-    let record = json!({"id": "linter", "category": "tooling", "title": "Use clippy", "content": "With denied warnings."});
+    let mut record = json!({"id": "linter", "category": "tooling", "title": "Use clippy", "content": "With denied warnings."});
+    let added = served.call("memory_add", record.clone()).await;
+    assert_eq!(
+        (&added["source"], &added["status"], &added["version"]),
+        (&json!("session"), &json!("draft"), &json!(1))
+    );
+    let update = json!({"id": "linter", "version": 1, "summary": "clippy", "status": "active"});
+    assert_eq!(served.call("memory_update", update).await["version"], 2);
+    record["id"] = json!("of-a-person");
+    record["content"] = json!("Of a person.");
+    record["source"] = json!("human");
     let added = served.call("memory_add", record).await;
     assert_eq!(
-        (&added["status"], &added["version"]),
-        (&json!("active"), &json!(1))
+        (&added["source"], &added["status"]),
+        (&json!("human"), &json!("active"))
     );
-    let update = json!({"id": "linter", "version": 1, "summary": "clippy"});
-    assert_eq!(served.call("memory_update", update).await["version"], 2);
     assert_eq!(
         served.call("memory_get", json!({"id": "linter"})).await["summary"],
         "clippy"

@@ -232,7 +232,7 @@ assert.deepEqual(sessions.map((it) => `${it.client}: ${it.end}`).sort(), ["claud
 
 // The memory: what one session added, and what the orchestrator adds, is in the next one's preview.
 assert.deepEqual((await call("memory_list", {})).records.map((it) => it.id), ["linter"]);
-await call("memory_add", { id: "branches", category: "process", title: "Branches are short-lived" });
+await call("memory_add", { id: "branches", category: "process", title: "Branches are short-lived", source: "human" });
 const { text } = await call("memory_preview", {});
 assert.ok(text.includes("Use clippy") && text.includes("Branches are short-lived"), text);
 const next = await call("worker_command", { taskId: tasks[3].id, client: "codex" });

@@ -41,7 +41,8 @@ pub(super) fn choose(loaded: Loaded, reserved: &[&str], redactor: &Redactor) -> 
         chosen.notes.push(format!("MCP configuration: {fault}"));
     }
     for mut server in loaded.servers.into_values().filter(|s| s.enabled) {
-        if reserved.contains(&server.name.as_str()) {
+        let is_named = |name: &&str| name.eq_ignore_ascii_case(&server.name);
+        if reserved.iter().any(is_named) {
             chosen.notes.push(format!(
                 "the MCP server {:?} is ignored: the name is reserved for a built-in server",
                 server.name
@@ -91,7 +92,8 @@ pub(super) fn in_sandbox(server: &ServerConfig) -> bool {
 /// Recognizes a forge server by its name, by a word of its command, or by its host (spec 000 §5.1). A
 /// server wrapped in a script with another name is not recognized.
 fn is_forge_server(server: &ServerConfig) -> bool {
-    if ["github", "gitlab"].contains(&server.name.as_str()) {
+    let is_named = |name: &&str| name.eq_ignore_ascii_case(&server.name);
+    if ["github", "gitlab"].iter().any(is_named) {
         return true;
     }
     match &server.transport {
@@ -198,6 +200,7 @@ mod tests {
         let chosen = chosen(
             r#"{"mcpServers":{
                 "github":{"command":["x"]},
+                "GitLab":{"command":["x"]},
                 "gh":{"command":["npx","-y","@modelcontextprotocol/server-github@2025.4.8"]},
                 "hub":{"command":["docker","run","-i","ghcr.io/github/github-mcp-server:v1"]},
                 "web":{"url":"https://api.githubcopilot.com/mcp/"},
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(names(&chosen.servers), ["docs"]);
         assert_eq!(
             names(&chosen.withheld),
-            ["gh", "github", "hub", "lab", "web"]
+            ["GitLab", "gh", "github", "hub", "lab", "web"]
         );
     }
 
@@ -266,13 +269,14 @@ mod tests {
 
     #[test]
     fn built_in_names_are_reserved() {
-        let chosen = chosen(r#"{"mcpServers":{"text-editor":{"command":["x"]}}}"#, None);
-        assert!(chosen.servers.is_empty());
-        assert!(
-            chosen.notes[0].contains("text-editor"),
-            "{:?}",
-            chosen.notes
-        );
+        for name in ["text-editor", "Text-Editor"] {
+            let chosen = chosen(
+                &format!(r#"{{"mcpServers":{{"{name}":{{"command":["x"]}}}}}}"#),
+                None,
+            );
+            assert!(chosen.servers.is_empty());
+            assert!(chosen.notes[0].contains(name), "{:?}", chosen.notes);
+        }
     }
 
     #[test]

@@ -39,18 +39,18 @@ pub(super) fn editor(config: &Config) -> ServerConfig {
     }
 }
 
-/// Records that the editor did not start and comments on the item; the session continues
+/// Records that there is no editor and comments on the item; the session continues
 /// (spec 000 §12.1.1).
 pub(super) async fn report_editor_not_started(
     ctx: &SessionContext,
     reason: &str,
 ) -> Result<(), SessionError> {
-    tracing::warn!("the text editor did not start");
+    tracing::warn!("the text editor cannot be used");
     ctx.note(&format!(
-        "the text editor did not start; the session continues without it: {reason}"
+        "the text editor cannot be used; the session continues without it: {reason}"
     ))
     .await?;
-    comment_on_editor(ctx, "The text editor did not start", reason).await
+    comment_on_editor(ctx, "The text editor cannot be used", reason).await
 }
 
 pub(super) async fn report_editor_lost(

@@ -114,7 +114,9 @@ impl Servers {
                 }
                 Some(reason) => report_editor_not_started(ctx, &reason).await?,
             }
-            if chosen.withheld.is_empty() {
+            let editor = &config.text_editor_mcp.mcp_server.name;
+            let is_running = started.catalog().servers.contains_key(editor);
+            if chosen.withheld.is_empty() && !is_running {
                 started.note_ready(ctx).await?;
                 return Ok(started);
             }
@@ -204,7 +206,7 @@ impl Servers {
         self.editor.as_deref()
     }
 
-    /// Why the editor did not start; `None` if it did.
+    /// Why the editor did not start, or cannot be used; `None` if it can.
     async fn editor_failure(&self, ctx: &SessionContext) -> Option<String> {
         let statuses = self.manager.status();
         let editor = statuses
@@ -213,16 +215,30 @@ impl Servers {
         let Some(status) = editor else {
             return Some("it was not started".into());
         };
-        let ServerState::Failed(error) = &status.state else {
-            return None;
+        let name = &status.config.name;
+        let why = match &status.state {
+            ServerState::Failed(error) => error.to_string(),
+            ServerState::Disabled
+            | ServerState::Withheld(_)
+            | ServerState::Starting
+            | ServerState::Ready
+            | ServerState::Restarting { .. } => {
+                let catalog = self.catalog();
+                // What has not been listed may yet have the tool.
+                let is_listed = catalog.servers.contains_key(name);
+                if !is_listed || catalog.tool(name, TEXT_EDITOR).is_some() {
+                    return None;
+                }
+                format!("MCP server '{name}' has no tool '{TEXT_EDITOR}'")
+            }
         };
-        let stderr = self.manager.stderr(&status.config.name).await;
+        let stderr = self.manager.stderr(name).await;
         let stderr = ctx.redactor.redact(stderr);
         let stderr: String = stderr.trim().chars().take(MAX_STDERR).collect();
         Some(if stderr.is_empty() {
-            error.to_string()
+            why
         } else {
-            format!("{error}: {stderr}")
+            format!("{why}: {stderr}")
         })
     }
 

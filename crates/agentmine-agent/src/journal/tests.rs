@@ -110,15 +110,21 @@ fn every_entry() -> Vec<Entry> {
                     standing: Standing::NotRun("not found".into()),
                 }],
                 checks_from: "guessed".into(),
-                setup_failures: [Standing::Ran, Standing::FailsOnBase, Standing::FailedBefore]
-                    .map(|standing| Check {
-                        command: "npm ci".into(),
-                        exit_code: 1,
-                        output: "no".into(),
-                        duration_ms: 4,
-                        standing,
-                    })
-                    .into(),
+                setup_failures: [
+                    Standing::Ran,
+                    Standing::FailsOnBase,
+                    Standing::FailedBefore,
+                    Standing::FailsOnTarget,
+                    Standing::FailedOnTarget,
+                ]
+                .map(|standing| Check {
+                    command: "npm ci".into(),
+                    exit_code: 1,
+                    output: "no".into(),
+                    duration_ms: 4,
+                    standing,
+                })
+                .into(),
                 notes: vec!["skipped".into()],
                 placeholders: vec!["a:1 todo".into()],
                 protected: vec![".github/workflows/ci.yml".into()],
@@ -143,6 +149,10 @@ fn every_entry() -> Vec<Entry> {
         Resumed::Without(Seq(3), "no space".into()).entry(),
         Unsaved::Changes(Seq(4), "too slow".into()).entry(),
         Unsaved::Files("core, app/".into()).entry(),
+        Entry::Note {
+            text: "without results".into(),
+            fact: Some(NoteFact::ResultsOmitted(6)),
+        },
     ]
 }
 
@@ -162,7 +172,7 @@ macro_rules! variants {
 
 variants!(ENTRIES, entry_name, Entry: Phase, Start, Prompt, ModelReply, ToolResult, Facts, ModelUse, Note);
 variants!(ROLES, role_name, PromptRole: System, User);
-variants!(STANDINGS, standing_name, Standing: Ran, NotRun, FailsOnBase, FailedBefore);
+variants!(STANDINGS, standing_name, Standing: Ran, NotRun, FailsOnBase, FailedBefore, FailsOnTarget, FailedOnTarget);
 variants!(RESUMED, resumed_name, Resumed: With, Without);
 variants!(UNSAVED, unsaved_name, Unsaved: Changes, Files);
 variants!(STOPS, stop_name, Stop: EndTurn, ToolCalls, Length, Filtered);
@@ -188,7 +198,7 @@ fn every_variant_has_an_example_in_the_golden_file() {
         _ => None,
     });
     assert_eq!(without_example(STOPS, &stops.collect::<Vec<_>>()), [""; 0]);
-    let (mut resumed, mut unsaved) = (Vec::new(), Vec::new());
+    let (mut resumed, mut unsaved, mut omitted) = (Vec::new(), Vec::new(), 0);
     for entry in &entries {
         if let Entry::Note {
             fact: Some(fact), ..
@@ -197,11 +207,13 @@ fn every_variant_has_an_example_in_the_golden_file() {
             match fact {
                 NoteFact::Resumed(it) => resumed.push(resumed_name(it)),
                 NoteFact::Unsaved(it) => unsaved.push(unsaved_name(it)),
+                NoteFact::ResultsOmitted(_) => omitted += 1,
             }
         }
     }
     assert_eq!(without_example(RESUMED, &resumed), [""; 0]);
     assert_eq!(without_example(UNSAVED, &unsaved), [""; 0]);
+    assert_eq!(omitted, 1);
     let facts = entries.iter().filter_map(|entry| match entry {
         Entry::Facts { facts, .. } => Some(facts),
         _ => None,
@@ -220,6 +232,17 @@ fn step(kind: StepKind, payload: &Value) -> Step {
         duration_ms: 0,
         at: chrono::Utc::now(),
     }
+}
+
+#[test]
+fn an_unknown_name_anywhere_is_of_a_later_version() {
+    let entries = every_entry();
+    let facts = entries.iter().find(|it| matches!(it, Entry::Facts { .. }));
+    let text = serde_json::to_string(&facts.unwrap().encode().unwrap().decode::<Value>().unwrap());
+    let later = text.unwrap().replace("fails_on_target", "unheard");
+    let later: Value = serde_json::from_str(&later).unwrap();
+    let error = Entry::decode(&step(StepKind::Fact, &later)).unwrap_err();
+    assert!(error.is_of_later_version(), "{error}");
 }
 
 /// `UPDATE_GOLDEN=1 cargo test -p agentmine-agent golden` regenerates the file. A changed line means

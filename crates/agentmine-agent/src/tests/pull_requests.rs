@@ -12,7 +12,8 @@ async fn after_the_last_round_the_result_is_partial_and_says_so() {
     let outcome = run.go().await.unwrap();
     assert!(outcome.missing.clone().unwrap().contains("exit code 2"));
     let text = pull_request("T", issue(1), "9", &outcome);
-    assert!(text.draft && text.body.contains("Partial result") && text.body.starts_with("For #1"));
+    let begin = "> [!WARNING]\n> **Partial result.** See \"Not done\" below.\n\nFor #1\n";
+    assert!(text.draft && text.body.starts_with(begin), "{}", text.body);
 }
 
 /// An issue without a text.

@@ -142,6 +142,30 @@ async fn a_refused_conversation_is_sent_again_in_a_simpler_form() {
     assert!(notes.contains(&StepKind::Note), "{notes:?}");
 }
 
+/// Some refuse an empty reply, and one without its reasoning too; others refuse the reasoning.
+#[tokio::test]
+async fn a_refused_conversation_keeps_its_reasoning_until_it_is_refused_again() {
+    let thinks = || {
+        let mut reply = calls(&["1"]);
+        let thoughts = ("reasoning_content".to_owned(), "So".into());
+        reply.extra.extend([thoughts]);
+        reply
+    };
+    for refusals in [1, 2] {
+        let run = Run::of(vec![thinks(), says("")]);
+        let refused = (0..refusals).map(|_| Err(malformed()));
+        let replies = refused.chain([Ok(says("done"))]);
+        run.model.replies.lock().unwrap().extend(replies);
+        run.go().await.unwrap();
+        let last = run.model.asked().pop().unwrap();
+        let has = |reply| last.contains(&Message::Assistant(reply));
+        assert!(is_in_order(&last) && !has(says("")), "{last:?}");
+        assert_eq!(has(thinks()), refusals == 1, "{last:?}");
+        // Mistral wants one between a result and a user message.
+        assert_eq!(has(says("Understood.")), refusals == 2, "{last:?}");
+    }
+}
+
 #[tokio::test]
 async fn only_a_conversation_that_was_accepted_before_is_refused_for_its_form() {
     let begun = Run::of(vec![calls(&["1"])]);

@@ -79,6 +79,41 @@ async fn calls_of_a_truncated_reply_get_an_error_and_are_not_run() {
     );
 }
 
+#[tokio::test]
+async fn a_reply_that_a_content_filter_ended_is_neither_run_nor_the_end_of_the_work() {
+    let filtered = |reply: ModelReply| ModelReply {
+        stop: Stop::Filtered,
+        ..reply
+    };
+    let replies = vec![
+        filtered(says("I now")),
+        filtered(calls(&["1"])),
+        says("done"),
+    ];
+    let run = Run::of(replies);
+    let outcome = run.go().await.unwrap();
+    assert_eq!(outcome.missing, None);
+    assert_eq!(outcome.last_message, "done");
+    assert!(run.tools.called.lock().unwrap().is_empty());
+    let results = run.model.asked()[2].clone();
+    let is_refusal = |message: &Message| matches!(message, Message::Tool { text, is_error: true, .. } if text.contains("content filter"));
+    assert!(results.iter().any(is_refusal), "{results:?}");
+    let run = Run::of((0..3).map(|_| filtered(says("I now"))).collect());
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("content filter"), "{missing}");
+}
+
+#[tokio::test]
+async fn replies_that_are_always_cut_off_name_the_setting() {
+    let cut = || ModelReply {
+        stop: Stop::Length,
+        ..says("I now")
+    };
+    let run = Run::of(vec![cut(), cut(), cut()]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.contains("model.max_output_tokens"), "{missing}");
+}
+
 /// A reply with these calls, each the same.
 fn same(count: usize) -> ModelReply {
     let call = |n| ToolCall {
@@ -343,10 +378,44 @@ async fn a_full_context_ends_with_the_work_so_far() {
     });
     run.model.replies.lock().unwrap().push_back(Err(full));
     let missing = run.go().await.unwrap().missing.unwrap();
+    // No result is longer than what would stand for it.
+    assert_eq!(run.model.asked().len(), 2);
     assert!(
         missing.starts_with("the conversation is too long for the model: it has 9120 tokens, and the model's window has 8192"),
         "{missing}"
     );
+}
+
+/// A session that resumes the conversation sends the same.
+#[tokio::test]
+async fn a_full_context_continues_without_the_oldest_results() {
+    let mut run = Run::of(["1", "2", "3", "4", "5"].map(|id| calls(&[id])).into());
+    run.tools.result = Some("line\n".repeat(100));
+    let full = || Err(LlmError::ContextTooLong(Overflow::default()));
+    let later = [full(), full(), Ok(calls(&["6"])), Ok(says("done"))];
+    run.model.replies.lock().unwrap().extend(later);
+    assert_eq!(run.go().await.unwrap().missing, None);
+    let asked = run.model.asked();
+    let is_omitted = |message: &Message| match message {
+        Message::Tool { text, .. } => Some(text.starts_with("omitted, since")),
+        Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+    };
+    let omitted = |at: usize| -> Vec<bool> { asked[at].iter().filter_map(is_omitted).collect() };
+    assert_eq!(omitted(5), [false; 5]);
+    assert_eq!(omitted(6), [true, true, true, false, false]);
+    // The newest result stays.
+    assert_eq!(omitted(7), [true, true, true, true, false]);
+    assert_eq!(omitted(8), [true, true, true, true, false, false]);
+    for (before, after) in asked[5].iter().zip(&asked[7]) {
+        assert!(
+            before == after || is_omitted(after) == Some(true),
+            "{after:?}"
+        );
+    }
+
+    let entries = decode_all(&run.journal.steps()).unwrap();
+    let (replayed, _) = History::replay(&entries);
+    assert_eq!(replayed.messages()[..asked[8].len()], asked[8]);
 }
 
 #[tokio::test]

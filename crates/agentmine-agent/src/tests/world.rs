@@ -325,6 +325,7 @@ impl Run {
             memory: String::new(),
             branch: "b".into(),
             workspace: "/workspace".into(),
+            command_tool: "command-executor_execute_command".into(),
             command_timeout: Some(10),
             refused_commands: Vec::new(),
             allowed_commands: Vec::new(),

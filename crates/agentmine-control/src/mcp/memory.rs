@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agentmine_domain::MemoryRecord;
+use agentmine_domain::{MemoryRecord, MemorySource};
 use rmcp::model::Resource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -98,8 +98,8 @@ struct MemoryAddArgs {
     content: Option<String>,
     /// For filters
     tags: Option<Vec<String>>,
-    /// Who records it: what a session proposes is a draft, which a person activates
-    #[schemars(extend("enum" = ["human", "session"], "default" = "human"))]
+    /// Who made the decision: human only if a person asked you to record it; session makes it a draft
+    #[schemars(extend("enum" = ["human", "session"], "default" = "session"))]
     source: Option<String>,
     /// How certain it is
     #[schemars(extend("enum" = ["low", "medium", "high"]))]
@@ -189,7 +189,7 @@ pub(super) fn tools() -> Vec<ToolDef> {
         ToolDef::new(
             "memory_add",
             "Add to the memory",
-            "Records a decision of this project. Agents receive it from then on.",
+            "Proposes a decision for this project as a draft, which agents do not receive until it is activated. With source human, it is active at once.",
             Effect::Adds,
             |it, args: MemoryAddArgs| Box::pin(add(it, args)),
         ),
@@ -286,7 +286,11 @@ async fn add(it: Arc<Context>, args: MemoryAddArgs) -> Result<RecordView, Contro
             confidence: args.confidence,
             expires: args.expires,
         },
-        source: args.source,
+        // Without a source, the caller is taken for a model.
+        source: Some(
+            args.source
+                .unwrap_or_else(|| MemorySource::Session.to_string()),
+        ),
     };
     record(&memory::add(of(&it, &project), new).await?)
 }
@@ -334,7 +338,7 @@ fn converted<T: serde::de::DeserializeOwned>(answer: &impl Serialize) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use agentmine_domain::{Confidence, MemoryEntry, MemorySource, MemoryStatus, ProjectName};
+    use agentmine_domain::{Confidence, MemoryEntry, MemoryStatus, ProjectName};
     use chrono::Utc;
 
     use super::*;

@@ -9,6 +9,7 @@ use agentmine_runtime::config::{SettingFault, document};
 use chrono::{DateTime, NaiveDate, SubsecRound as _, Utc};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 /// Largest file in bytes: a record with all that it may have, and its escapes.
 pub(crate) const MAX_FILE: u64 = 64 * 1024;
@@ -19,6 +20,8 @@ pub(crate) struct MemoryFile {
     pub(crate) entry: MemoryEntry,
     /// The version of the record that the file was exported from.
     pub(crate) version: Option<i64>,
+    /// Whether nobody has edited the file since its export.
+    pub(crate) is_as_exported: bool,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -41,6 +44,8 @@ struct Head {
     expires: Option<String>,
     #[serde(default)]
     version: Option<i64>,
+    #[serde(default)]
+    digest: Option<String>,
 }
 
 /// The domain's enums with their schema. A file that a person writes is a draft unless it says otherwise.
@@ -64,21 +69,40 @@ choice!(Sure => Confidence { High, Medium, Low });
 
 /// The file of a record.
 pub(crate) fn encode(record: &MemoryRecord) -> String {
+    let MemoryRecord { entry, version, .. } = record;
+    let (fields, digest) = (fields(entry), digest_of(entry));
+    let mut text = format!("---\n{fields}version: {version}\ndigest: \"{digest}\"\n---\n");
+    if !entry.content.is_empty() {
+        text.push_str(&entry.content);
+        text.push('\n');
+    }
+    text
+}
+
+/// A digest of what was exported, which shows an export whether the file was edited.
+fn digest_of(entry: &MemoryEntry) -> String {
+    let digest = Sha256::digest(format!("{}---\n{}", fields(entry), entry.content));
+    let first = digest.iter().take(8);
+    first.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The front matter of a record, without what depends on its version.
+fn fields(entry: &MemoryEntry) -> String {
     let MemoryEntry {
         id,
         category,
         title,
         summary,
-        content,
+        content: _,
         status,
         tags,
         source,
         confidence,
         expires_at,
-    } = &record.entry;
+    } = entry;
     let tags: Vec<String> = tags.iter().map(|tag| scalar(tag)).collect();
     let mut text = format!(
-        "---\nid: {}\ncategory: {}\ntitle: {}\n",
+        "id: {}\ncategory: {}\ntitle: {}\n",
         scalar(id.as_str()),
         scalar(category),
         scalar(title)
@@ -92,11 +116,6 @@ pub(crate) fn encode(record: &MemoryRecord) -> String {
     ));
     if let Some(at) = expires_at {
         text.push_str(&format!("expires: {}\n", scalar(&time(*at))));
-    }
-    text.push_str(&format!("version: {}\n---\n", record.version));
-    if !content.is_empty() {
-        text.push_str(content);
-        text.push('\n');
     }
     text
 }
@@ -126,6 +145,7 @@ pub(crate) fn decode(name: &str, text: &str) -> Result<MemoryFile, Vec<SettingFa
         confidence,
         expires,
         version,
+        digest,
     } = read.value;
     let mut faults = Vec::new();
     let mut wrong = |key: &str, seen: String, expected: String| {
@@ -168,7 +188,11 @@ pub(crate) fn decode(name: &str, text: &str) -> Result<MemoryFile, Vec<SettingFa
         wrong(fault.field, fault.seen, fault.expected);
     }
     match entry {
-        Some(entry) if faults.is_empty() => Ok(MemoryFile { entry, version }),
+        Some(entry) if faults.is_empty() => Ok(MemoryFile {
+            is_as_exported: digest.is_some_and(|digest| digest == digest_of(&entry)),
+            entry,
+            version,
+        }),
         Some(_) | None => Err(faults),
     }
 }
@@ -259,15 +283,31 @@ mod tests {
     #[test]
     fn a_record_is_a_file_that_people_can_review() {
         let text = encode(&record());
+        let digest = digest_of(&record().entry);
         assert_eq!(
             text,
-            "---\nid: linter\ncategory: tooling\ntitle: \"Clippy is the linter: no warnings\"\n\
-             summary: \"two\\nlines \\\"quoted\\\"\"\nstatus: active\ntags: [rust, \"no\", \"日本 語\"]\n\
-             source: session\nconfidence: medium\nexpires: \"2031-02-03T04:05:06.789Z\"\nversion: 7\n---\n\
-             # Text\n\n---\n\n`x`\n\n"
+            format!(
+                "---\nid: linter\ncategory: tooling\ntitle: \"Clippy is the linter: no warnings\"\n\
+                 summary: \"two\\nlines \\\"quoted\\\"\"\nstatus: active\ntags: [rust, \"no\", \"日本 語\"]\n\
+                 source: session\nconfidence: medium\nexpires: \"2031-02-03T04:05:06.789Z\"\nversion: 7\n\
+                 digest: \"{digest}\"\n---\n# Text\n\n---\n\n`x`\n\n"
+            )
         );
         let read = decode("linter.md", &text).unwrap();
         assert_eq!((read.entry, read.version), (record().entry, Some(7)));
+        assert!(read.is_as_exported);
+    }
+
+    #[test]
+    fn a_file_that_somebody_edited_is_not_as_it_was_exported() {
+        let text = encode(&record());
+        let is_as_exported = |text: &str| decode("linter.md", text).unwrap().is_as_exported;
+        assert!(is_as_exported(&text.replace('\n', "\r\n")));
+        assert!(!is_as_exported(
+            &text.replace("status: active", "status: archived")
+        ));
+        assert!(!is_as_exported(&text.replace("# Text", "# Another")));
+        assert!(!is_as_exported(&text.replace("digest:", "#")));
     }
 
     #[test]

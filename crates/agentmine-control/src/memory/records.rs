@@ -192,10 +192,11 @@ pub async fn add(memory: ProjectMemory<'_>, new: NewMemory) -> Result<MemoryReco
     };
     let entry = changed(entry, fields)?;
     if entry.source == MemorySource::Session && entry.status != MemoryStatus::Draft {
-        return Err(ControlError::Validation(format!(
+        let wrong = ControlError::Validation(format!(
             "status: {}, expected draft: what a session proposes is activated by a person",
             entry.status
-        )));
+        ));
+        return Err(wrong.hint("set source to human for a decision of a person"));
     }
     check(&entry, memory.secrets)?;
     let adding = memory

@@ -135,10 +135,10 @@ fn export_one(
     Ok(state)
 }
 
-/// Whether a file holds an older version of the record, or the same fields in another form.
+/// Whether a file holds an older version of the record as it was exported, or the same fields in another form.
 fn is_older(file: &MemoryFile, record: &MemoryRecord) -> bool {
-    let was_exported = file.version.is_some_and(|version| version < record.version);
-    was_exported || file.entry == record.entry
+    let is_of_older = file.version.is_some_and(|version| version < record.version);
+    (is_of_older && file.is_as_exported) || file.entry == record.entry
 }
 
 /// Reads the files below `top` into the memory.
@@ -214,7 +214,11 @@ async fn import_one(
     file: MemoryFile,
     overwrite: Overwrite,
 ) -> Result<Transfer, ControlError> {
-    let MemoryFile { entry, version } = file;
+    let MemoryFile {
+        entry,
+        version,
+        is_as_exported: _,
+    } = file;
     let adding = memory
         .store
         .add_memory(memory.project, &entry, Uuid::new_v4());

@@ -246,7 +246,7 @@ async fn a_complete_result_makes_the_draft_ready_for_review_once() {
             "set_labels issue 7: coding agent done"
         ]
     );
-    assert_eq!(world.tracker.forge().pulls[0].1, result);
+    assert_eq!(world.tracker.forge().pulls[0].1.body, result.body);
     assert_eq!(world.comments_on("pull_request 21"), NONE);
     // A person may have made it a draft again.
     effects.report_done(URL, None, "1").await.unwrap();
@@ -328,7 +328,7 @@ async fn the_text_of_a_result_is_written_by_the_next_worker_if_the_first_one_die
 
         let sweep = world.reconciler().await;
         sweep.report_state().await.unwrap();
-        assert_eq!(world.tracker.forge().pulls[0].1, result);
+        assert_eq!(world.tracker.forge().pulls[0].1.body, result.body);
         let requests = world.requests();
         assert_eq!(requests[0], "update_pull_request 21");
         assert_eq!(

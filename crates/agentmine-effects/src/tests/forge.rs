@@ -3,12 +3,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use agentmine_domain::{ItemRef, RepositoryRef, TrackerKind};
+use agentmine_domain::{ItemKind, ItemRef, RepositoryRef, TrackerKind};
 use agentmine_runtime::config::has_label;
 use agentmine_runtime::permit::Permit;
 use agentmine_trackers::{
-    BranchRemoval, Candidate, Comment, CommentKind, GitSource, Item, LabelRequest, Marker, Moved,
-    NewIssue, NewPullRequest, OurIssue, Person, PullRequest, Repository, Tracker, TrackerError,
+    BranchRemoval, Branches, Candidate, Comment, CommentKind, GitSource, Item, LabelRequest,
+    Marker, Moved, NewIssue, NewPullRequest, OurIssue, Person, PullRequest, Repository, Tracker,
+    TrackerError,
 };
 use async_trait::async_trait;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -245,7 +246,7 @@ impl Tracker for FakeTracker {
             Some(_) => Some("bot".to_owned()),
             None => forge.author.clone(),
         };
-        Ok(Item {
+        let found = Item {
             item: item.clone(),
             title: String::new(),
             open: ours.is_none() || !forge.is_ours_closed,
@@ -256,6 +257,21 @@ impl Tracker for FakeTracker {
             assignees: Vec::new(),
             url: String::new(),
             branches: None,
+        };
+        let mut pulls = forge.pulls.iter();
+        let pull = pulls.find(|(pull, _)| pull.number == item.number);
+        Ok(match pull.filter(|_| item.kind == ItemKind::PullRequest) {
+            Some((pull, new)) => Item {
+                title: new.title.clone(),
+                open: pull.open,
+                body: new.body.clone(),
+                branches: Some(Branches {
+                    source: new.head.clone(),
+                    target: new.base.clone(),
+                }),
+                ..found
+            },
+            None => found,
         })
     }
 
@@ -393,7 +409,7 @@ impl Tracker for FakeTracker {
             .iter_mut()
             .filter(|(pull, _)| pull.number == number)
         {
-            *known = new.clone();
+            known.body.clone_from(&new.body);
         }
         forge.answer("update_pull_request", ())
     }

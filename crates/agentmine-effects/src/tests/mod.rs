@@ -1,5 +1,6 @@
 //! Tests of effects with a real store and a forge in memory.
 
+mod completions;
 mod dashboard_texts;
 mod dashboards;
 mod drafts;

@@ -50,7 +50,8 @@ async fn a_pull_request_whose_response_was_lost_is_not_opened_again() {
     assert_eq!(opened.number, 21);
     let forge = world.tracker.forge();
     assert_eq!(forge.pulls.len(), 1);
-    assert_eq!(forge.pulls[0].1.title, "new");
+    assert_eq!(forge.pulls[0].1.body, "new");
+    assert_eq!(forge.pulls[0].1.title, "old", "a person may have worded it");
 }
 
 #[tokio::test]
@@ -70,7 +71,7 @@ async fn an_open_pull_request_is_updated_only_for_another_commit() {
         .pull_request(&pull("two"), "commit-2", None)
         .await
         .unwrap();
-    assert_eq!(world.tracker.forge().pulls[0].1.title, "two");
+    assert_eq!(world.tracker.forge().pulls[0].1.body, "two");
     assert_eq!(world.writes(), 2);
     world.tracker.forge().pulls[0].0.open = false;
     let closed = effects
@@ -102,7 +103,7 @@ async fn a_pull_request_says_what_the_newest_measurement_of_its_commit_showed() 
         let shown = effects.pull_request(new, "commit-1", missing).await;
         assert_eq!(shown.unwrap(), opened());
         assert_eq!(world.requests(), requests);
-        assert_eq!(world.tracker.forge().pulls[0].1.title, new.title);
+        assert_eq!(world.tracker.forge().pulls[0].1.body, new.body);
         let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
         assert_eq!(earlier.missing.as_deref(), missing);
     }
@@ -189,7 +190,7 @@ async fn a_pull_request_and_its_text_are_recorded_as_earlier_versions_recorded_t
     let new = pull_of(&world, "one");
     effects.begin_draft().await.unwrap();
     effects.pull_request(&new, "commit-1", None).await.unwrap();
-    let whole = json!({ "base": "main", "title": "one", "body": "", "draft": false });
+    let whole = json!({ "base": "main", "title": "one", "body": "one", "draft": false });
     let text = json!({ "commit": "commit-1", "missing": null, "whole": whole });
     let key = EffectKey::pull_request_text(&new.head);
     assert_eq!(effects.begin(&key).await.unwrap(), EffectState::Done(text));

@@ -213,6 +213,10 @@ fn a_pause_is_explained() {
             "c".repeat(97)
         )
     );
+    assert!(
+        paused_comment("no\n```\ndisk", "robot", "4")
+            .starts_with("AgentMine is paused: no ``` disk. ")
+    );
     assert_eq!(
         held_comment(" the text was changed by @ann. ", "robot", "4"),
         format!(
@@ -385,7 +389,7 @@ fn comments_are_quoted_with_who_wrote_them_and_when() {
         quoted.replace(PARTING, "~"),
         "Comments on #7 when the work began:\n\n\
          **ann**, 2024-10-04 00:00 UTC:\n\n\
-         > It fails.\n> \n> See #~3.\n\n\
+         > It fails.\n>\n> See #~3.\n\n\
          **@~eve**, 2024-10-04 00:01 UTC:\n\n\
          > @~ann?\n\n\
          <sub>AgentMine, session 4</sub>"

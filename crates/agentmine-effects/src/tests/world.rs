@@ -328,12 +328,13 @@ pub(super) fn pause() -> LeaseEnd {
     }
 }
 
+/// A pull request whose text is its title.
 pub(super) fn pull(title: &str) -> NewPullRequest {
     NewPullRequest {
         head: "agentmine/issue-7".into(),
         base: "main".into(),
         title: title.into(),
-        body: String::new(),
+        body: title.into(),
         draft: false,
     }
 }

@@ -78,7 +78,7 @@ pub(super) async fn check(
         let mut objects = Objects::of(repo).map_err(unchecked)?;
         let content = fresh.content(&mut objects).await?;
         submodules(repo, &mut objects, &fresh, &content).await?;
-        paths::check(repo, &fresh, new, policy).await?;
+        paths::check(repo, parents, &fresh, new, policy).await?;
         if let Some(reason) = message::found(&content.messages) {
             return Err(reason.into());
         }

@@ -97,6 +97,18 @@ impl Fresh {
         bases.map(String::as_str).collect()
     }
 
+    /// Whether it is based on more commits than [`Self::bases`] returns. Whoever pushes can influence which are missing.
+    pub(super) fn has_more_bases(&self) -> bool {
+        self.boundary.len() > MAX_BASES
+    }
+
+    /// What a push of one of its commits would add. `parents` are those of the commits in the pack.
+    pub(super) fn up_to(&self, parents: &HashMap<String, Vec<String>>, commit: &str) -> Self {
+        let upstreams: HashSet<String> = self.boundary.iter().cloned().collect();
+        // Each of its commits leads to others of it, and to the boundary.
+        Self::until(parents, commit, &upstreams).unwrap_or_default()
+    }
+
     /// Of a push of `new`, if the list of refs shows it. `parents` are those of the commits in the pack, `tips` the ids of
     /// upstream's branches and tags.
     pub(super) fn known(

@@ -3,8 +3,9 @@
 //! A message of the model's is read by the forge as if a person had written it. Only the pull request's text closes an
 //! issue, and only if the result is complete; and no message keeps the forge's own checks from running on the result.
 //! The words are those of GitHub ("Linking a pull request to an issue", "Skipping workflow runs") and GitLab
-//! ("Default closing pattern", "Skip a pipeline"). GitLab's pattern also has keys of Jira, which are left alone here:
-//! `UTF-8` looks like one. In texts that AgentMine publishes, `agentmine_domain::markdown::neutralized` parts them.
+//! ("Default closing pattern", "Skip a pipeline"), which closes all issues in a list that may begin with any address. Its
+//! pattern also has Jira keys, which are left alone here: `UTF-8` looks like one. In texts that AgentMine publishes,
+//! `agentmine_domain::markdown::neutralized` parts the words that close.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -19,14 +20,16 @@ static CLOSING: LazyLock<Option<Regex>> = LazyLock::new(|| {
     // GitLab also takes a project of the same group without its path. A letter alone is a language: C#7.
     let number = r"(?:[\w.-]+(?:/[\w.-]+)+|[\w.-]{2,})?(?:#|gh-|gl-)\d+";
     let url = r"https?://[^\s/]+/\S+/(?:issues|work_items)/\d+";
+    let bracketed = r"\[(?:issue|work_item):[^\s\]]*\d\]";
+    let before = r"(?:(?:issues?\s+)?https?://\S+[ ,]+(?:and +)?|[a-z]\w+-\d+)*";
     Regex::new(&format!(
-        r"(?i)\b{verb}:?\s+(?P<item>(?:issues?\s+)?(?:{number}|{url}))"
+        r"(?i)\b{verb}:?\s+(?P<item>{before}(?:issues?\s+)?(?:{number}|{url}|{bracketed}))"
     ))
     .ok()
 });
 
 static SKIPPING: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let bracketed = r"\[(?:skip[ -](?:ci|actions)|(?:ci|actions)[ -]skip|no[ -]ci)\]";
+    let bracketed = r"\[(?:skip[ _-](?:ci|actions)|(?:ci|actions)[ _-]skip|no[ _-]ci)\]";
     let trailer = r"^skip-checks:\s*true\s*$";
     Regex::new(&format!(r"(?im){bracketed}|{trailer}")).ok()
 });
@@ -42,6 +45,20 @@ pub fn not_obeyed(text: &str) -> String {
         let plain = |found: &Captures<'_>| found[0].replace(['[', ']', ':'], "");
         words.replace_all(&closing, plain)
     });
+    skipping.into_owned()
+}
+
+/// The same text, with the words that keep a forge's checks from running parted by a zero-width space: the text of a pull
+/// request may become the message of a merge.
+#[must_use]
+pub fn without_skips(text: &str) -> String {
+    let parted = |found: &Captures<'_>| {
+        let (first, rest) = found[0].split_at(1);
+        format!("{first}\u{200b}{rest}")
+    };
+    let skipping = SKIPPING
+        .as_ref()
+        .map_or(Cow::Borrowed(text), |words| words.replace_all(text, parted));
     skipping.into_owned()
 }
 
@@ -92,6 +109,11 @@ mod tests {
             "Implements issue #6",
             "closes\nhttps://github.example/octo/demo/issues/7",
             "Resolves https://gitlab.example/a/b/-/issues/8",
+            "Closes https://example.org/why, #9",
+            "Fixes https://gitlab.example/a/b/-/merge_requests/2 and issue #10",
+            "Closes PROJ-1issue #11",
+            "Closes [issue:12]",
+            "fixed [work_item:group/project/13]",
         ] {
             assert!(is_found(text), "{text}");
             assert!(!is_found(&not_obeyed(text)), "{}", not_obeyed(text));
@@ -108,11 +130,16 @@ mod tests {
             "[skip actions] Greet",
             "[actions skip]",
             "Greet [ci-skip]",
+            "Greet [skip_ci]",
+            "[CI_SKIP] Greet",
             "Greet\n\nskip-checks: true",
             "Greet\n\nSkip-Checks:true\n",
         ] {
             assert!(is_found(text), "{text}");
             assert!(!is_found(&not_obeyed(text)), "{}", not_obeyed(text));
+            let parted = without_skips(text);
+            assert!(!is_found(&parted), "{parted}");
+            assert_eq!(parted.replace('\u{200b}', ""), text);
         }
     }
 
@@ -131,9 +158,14 @@ mod tests {
             "prefixes #1",
             "Close the file; see issue #4",
             "Resolve conflicts in a#b",
+            "Fix https://example.org/why",
+            "Fix the link https://example.org/why, see #12",
+            "Fix https://example.org/why\n\n#12 is another one",
+            "Close [issue: 12]",
         ] {
             assert!(!is_found(text), "{text}");
             assert_eq!(not_obeyed(text), text);
+            assert_eq!(without_skips(text), text);
         }
     }
 }

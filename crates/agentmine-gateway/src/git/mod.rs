@@ -36,7 +36,7 @@ mod respond;
 mod secrets;
 mod spool;
 
-pub use message::not_obeyed;
+pub use message::{not_obeyed, without_skips};
 pub use push_gate::branch_in_the_way;
 pub use secrets::without_secrets;
 

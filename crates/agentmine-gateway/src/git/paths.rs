@@ -4,6 +4,11 @@
 //! that is as in some, and not in others, counts unless those others have not changed it since they parted from one that has
 //! it: then it is what the merge brings. So a push cannot undo what a branch changed by a merge of a commit from before that
 //! change; to see that costs a fetch of the history. Where two of the commits have no history in common, both count as having changed everything.
+//! A push based on more commits than are compared is refused, since whoever pushes could choose which ones are compared.
+//!
+//! Each commit below the pushed one is checked too, even if a later one restores the path: once it is upstream, another
+//! push may end or begin there. That costs one comparison for each parent of each new commit, and a fetch for each merge that
+//! brings a protected change.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,9 +23,15 @@ use crate::printable::printable;
 const EMPTY_SHA1: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 const EMPTY_SHA256: &str = "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321";
 
-/// Refuses a push of `new` that changes one. The error is the reason, for the user of git.
+/// Why a push is refused that is based on more commits than it can be compared with.
+const TOO_MANY_BASES: &str = "the push merges too many commits of the repository at once to check for protected paths; \
+                              push it in parts";
+
+/// Refuses a push of `new` that changes one. `parents` are those of the commits in the pack. The error is the reason, for
+/// the user of git.
 pub(super) async fn check(
     repo: &BareRepo,
+    parents: &HashMap<String, Vec<String>>,
     fresh: &Fresh,
     new: &str,
     policy: &PushPolicy,
@@ -28,19 +39,30 @@ pub(super) async fn check(
     if policy.refuse_paths.is_empty() {
         return Ok(());
     }
+    if fresh.has_more_bases() {
+        return Err(TOO_MANY_BASES.to_owned());
+    }
+    let unlisted = |error: FactsError| format!("the changed paths could not be listed: {error}");
+    let refused = |path: &str| {
+        let found = printable(protects(policy, path).unwrap_or_default());
+        let path = printable(path);
+        format!("{path} may not be changed here: the operator refuses pushes that change {found}")
+    };
     let changed = changed(repo, fresh, new, policy).await;
-    let changed =
-        changed.map_err(|error| format!("the changed paths could not be listed: {error}"))?;
-    match changed {
-        None => Ok(()),
-        Some(path) => {
-            let found = printable(protects(policy, &path).unwrap_or_default());
-            let path = printable(&path);
-            Err(format!(
-                "{path} may not be changed here: the operator refuses pushes that change {found}"
-            ))
+    if let Some(path) = changed.map_err(unlisted)? {
+        return Err(refused(&path));
+    }
+    for commit in fresh.commits.iter().filter(|commit| *commit != new) {
+        let changed = changed_by(repo, parents, fresh, commit, policy).await;
+        if let Some(path) = changed.map_err(unlisted)? {
+            let commit = commit.get(..12).unwrap_or(commit);
+            let refused = refused(&path);
+            return Err(format!(
+                "{refused}. Take the change out of commit {commit} itself; restoring the path in a later commit is not enough"
+            ));
         }
     }
+    Ok(())
 }
 
 /// The operator's pattern that protects a path.
@@ -85,6 +107,28 @@ async fn changed(
         })
     };
     Ok(all.into_iter().find(|path| !is_brought(path)).cloned())
+}
+
+/// The first protected path that a commit below the pushed one changes.
+async fn changed_by(
+    repo: &BareRepo,
+    parents: &HashMap<String, Vec<String>>,
+    fresh: &Fresh,
+    commit: &str,
+    policy: &PushPolicy,
+) -> Result<Option<String>, FactsError> {
+    let (empty, _) = empty_and_format(commit);
+    let before: Vec<&str> = match parents.get(commit).map(Vec::as_slice) {
+        None | Some([]) => vec![empty],
+        Some(parents) => parents.iter().map(String::as_str).collect(),
+    };
+    for parent in before {
+        if !differing(repo, parent, commit, policy).await?.is_empty() {
+            // A merge may bring it.
+            return changed(repo, &fresh.up_to(parents, commit), commit, policy).await;
+        }
+    }
+    Ok(None)
 }
 
 /// The protected paths that differ between two commits.

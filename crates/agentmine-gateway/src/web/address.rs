@@ -1,13 +1,15 @@
 //! Which IP addresses belong to the public internet.
 //!
-//! Based on IANA's registries of special-purpose IPv4 and IPv6 addresses, and the metadata addresses of
-//! cloud providers. For IPv6 only global unicast is allowed, so an unknown range is refused.
+//! Based on IANA's registries of special-purpose IPv4 and IPv6 addresses, the metadata addresses of cloud providers, and
+//! the range that Google's Kubernetes Engine gives to the services in each cluster (34.118.224.0/20 by default), which only
+//! pods of that cluster reach. For IPv6 only global unicast is allowed, so an unknown range is refused.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const V4: &[([u8; 4], u32, &str)] = &[
     ([0, 0, 0, 0], 8, "unspecified address"),
     ([10, 0, 0, 0], 8, "private address"),
+    ([34, 118, 224, 0], 20, "address of a Kubernetes service"),
     ([100, 64, 0, 0], 10, "carrier's private address"),
     ([127, 0, 0, 0], 8, "loopback address"),
     ([168, 63, 129, 16], 32, "metadata address"),
@@ -105,6 +107,9 @@ mod tests {
     #[rstest]
     #[case("0.0.0.0")]
     #[case("10.255.0.1")]
+    #[case("34.118.224.1")]
+    #[case("34.118.239.255")]
+    #[case("64:ff9b::2276:e001")]
     #[case("100.64.0.1")]
     #[case("100.100.100.200")]
     #[case("127.0.0.1")]
@@ -146,6 +151,8 @@ mod tests {
 
     #[rstest]
     #[case("8.8.8.8")]
+    #[case("34.118.223.255")]
+    #[case("34.118.240.0")]
     #[case("100.128.0.1")]
     #[case("172.32.0.1")]
     #[case("192.0.1.1")]

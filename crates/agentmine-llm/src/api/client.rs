@@ -41,6 +41,10 @@ use crate::model::{Delta, Probe};
 /// Bytes of a request or a reply for each of its tokens, roughly.
 const BYTES_OF_TOKEN: u64 = 4;
 
+/// A 504 that comes later means that a proxy stopped waiting for the reply. An earlier one means that the proxy reached no
+/// server: AWS's load balancer gives up a connection after 10 seconds.
+const LATE: Duration = Duration::from_secs(20);
+
 /// Why an event is not part of a reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -111,6 +115,7 @@ pub(crate) struct ApiClient {
     pub(crate) first_byte: Duration,
     pub(crate) idle: Duration,
     pub(crate) notice: Duration,
+    pub(crate) late: Duration,
 }
 
 impl ApiClient {
@@ -154,6 +159,7 @@ impl ApiClient {
             first_byte: Duration::from_secs(config.first_byte_timeout_seconds),
             idle: Duration::from_secs(config.idle_timeout_seconds),
             notice: Duration::from_secs(config.waiting_notice_seconds),
+            late: LATE,
         })
     }
 
@@ -343,7 +349,8 @@ impl ApiClient {
     }
 
     async fn attempt<A: Assembly>(&self, body: Bytes, watcher: Watcher<'_>) -> Result<A, Failure> {
-        let first_byte = Instant::now() + self.first_byte;
+        let begun = Instant::now();
+        let first_byte = begun + self.first_byte;
         let request = self.authorized(self.http.post(self.url.clone()).body(body));
         let response = timeout_at(first_byte, request.send())
             .await
@@ -365,7 +372,11 @@ impl ApiClient {
             let body = Body::new(response, first_byte, self.idle).of_error().await;
             let status = status.as_u16();
             let after = retry_after(status, &headers, &body, SystemTime::now());
-            return Err(failure::of_status(status, &body, after, &self.redactor));
+            let failure = failure::of_status(status, &body, after, &self.redactor);
+            return Err(match status == 504 && begun.elapsed() >= self.late {
+                true => failure.of_late_reply(),
+                false => failure,
+            });
         }
         let kind = self.kind(&response);
         let idle = match kind {

@@ -53,6 +53,19 @@ const NO_KEY: [&str; 4] = [
     "incorrect api key provided",
 ];
 
+/// Messages (400 or 500) about a reply of the model that the server cannot parse: Groq (two), vLLM for gpt-oss (two),
+/// llama.cpp (two). Another try may help.
+const UNREADABLE_REPLY: [&str; 6] = [
+    "tool_use_failed",
+    "failed_generation",
+    "tokens remaining in message header",
+    "while expecting start token",
+    "model produced output that does not match",
+    "failed to parse tool call arguments",
+];
+/// Messages (403) that refuse the content and not the credentials: xAI, OpenRouter.
+const REFUSED_CONTENT: [&str; 2] = ["content violates usage guidelines", "input was flagged"];
+
 /// What an error status means.
 pub(crate) fn of_status(
     status: u16,
@@ -61,7 +74,7 @@ pub(crate) fn of_status(
     redactor: &Redactor,
 ) -> Failure {
     // A page that is no error of a gateway, a limit or a login.
-    if let (Some(page), 400 | 405..=407 | 410..=424) = (page::described(body), status) {
+    if let (Some(page), 400 | 405..=407 | 410..=412 | 414..=424) = (page::described(body), status) {
         let page = redactor.redact(&page);
         return Failure::Final(LlmError::NotAnApi(format!("{page} (status {status})")));
     }
@@ -144,6 +157,15 @@ fn classify(
         let text = redactor.redact(message(error).unwrap_or(body));
         return Failure::Final(LlmError::ContextTooLong(overflow::read(error, text)));
     }
+    // A limit in bytes, of the server or of a proxy, which answers with a web page.
+    if status == 413 {
+        return Failure::Final(LlmError::ContextTooLong(overflow::Overflow {
+            text: format!(
+                "the request is larger than the server, or a proxy in front of it, accepts (nginx: client_max_body_size): {shown}"
+            ),
+            ..overflow::Overflow::default()
+        }));
+    }
     let said = message(error).unwrap_or(body);
     // A validation error repeats what was sent, which may contain any words.
     let repeats = ["'input':", "\"input\":", "input_value="];
@@ -163,7 +185,8 @@ fn classify(
         });
     }
     let is_unauthorized = match status {
-        401 | 403 => true,
+        401 => true,
+        403 => !says_one_of(account, &REFUSED_CONTENT),
         400 => says_one_of(account, &NO_KEY),
         _ => false,
     };
@@ -174,12 +197,24 @@ fn classify(
             credentials: Credentials::Sent,
         });
     }
+    let is_unreadable = matches!(status, 400 | 500)
+        && (UNREADABLE_REPLY.contains(&words.code.as_str())
+            || says_one_of(account, &UNREADABLE_REPLY));
     match status {
-        408 | 409 | 425 | 429 | 500..=599 => Failure::Retry {
+        400 | 500 if is_unreadable => Failure::Retry {
+            trouble: Trouble::Reply,
+            reason: "status",
+            detail: format!("status {status}: {shown}"),
+            after,
+        },
+        // 498: Groq has no capacity left.
+        408 | 409 | 424 | 425 | 429 | 498 | 500..=599 => Failure::Retry {
             trouble: match status {
                 429 => Trouble::Limited,
                 // The proxy stopped waiting for a reply that the server may still be working on and may charge for.
                 524 => Trouble::Reply,
+                // The server failed while it wrote the reply (TGI, Bedrock).
+                424 => Trouble::Reply,
                 _ => Trouble::Away,
             },
             reason: "status",
@@ -329,9 +364,11 @@ mod tests {
             (404, "not found"),
             (408, "retry"),
             (409, "retry"),
-            (413, "refused"),
+            (413, "too long"),
             (422, "refused"),
+            (424, "retry"),
             (429, "retry"),
+            (498, "retry"),
             (500, "retry"),
             (503, "retry"),
             (529, "retry"),
@@ -423,6 +460,11 @@ mod tests {
                 "not found",
             ),
             (405, "<html><head><title>405 Not Allowed</title>", "no api"),
+            (
+                413,
+                "<html><head><title>413 Request Entity Too Large</title>",
+                "too long",
+            ),
             (502, "<html><head><title>502 Bad Gateway</title>", "retry"),
             (404, "<!DOCTYPE html><title>Not here</title>", "not found"),
         ] {
@@ -507,6 +549,83 @@ mod tests {
             ),
         ] {
             let failure = of_status(status, body, None, &redactor);
+            assert_eq!(outcome(&failure), expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_reply_that_the_server_cannot_read_is_asked_for_again_and_counted() {
+        let redactor = Redactor::default();
+        for (status, body, is_counted) in [
+            (
+                400,
+                r#"{"error":{"message":"Failed to parse tool call arguments as JSON","type":"invalid_request_error","code":"tool_use_failed","failed_generation":"{"}}"#,
+                true,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"Parsing failed. Please adjust your prompt. See 'failed_generation' for more details.","code":"output_parse_failed"}}"#,
+                true,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"litellm.BadRequestError: GroqException - {\"error\":{\"code\":\"tool_use_failed\"}}","type":null,"code":"400"}}"#,
+                true,
+            ),
+            (
+                500,
+                r#"{"error":{"code":500,"message":"The model produced output that does not match the expected peg-native format","type":"server_error"}}"#,
+                true,
+            ),
+            (
+                500,
+                r#"{"error":{"code":500,"message":"Failed to parse tool call arguments as JSON: [json.exception.parse_error.101] parse error","type":"server_error"}}"#,
+                true,
+            ),
+            (
+                500,
+                r#"{"error":{"code":500,"message":"out of memory"}}"#,
+                false,
+            ),
+            (
+                424,
+                r#"{"error":"Request failed during generation: Server error: ","error_type":"generation"}"#,
+                true,
+            ),
+            (498, r#"{"error":{"code":"capacity_exceeded"}}"#, false),
+        ] {
+            let failure = of_status(status, body, None, &redactor);
+            assert_eq!(outcome(&failure), "retry", "{body}");
+            assert_eq!(failure.is_of_broken_reply(), is_counted, "{body}");
+        }
+        // Within a stream, or a 200.
+        for event in [
+            json!({ "error": { "message": "Failed to call a function.", "type": "invalid_request_error", "code": "tool_use_failed", "status_code": 400 } }),
+            json!({ "error": { "message": "unexpected tokens remaining in message header: Some(\"to=functions.x\")", "type": "BadRequestError", "code": 400 } }),
+        ] {
+            let failure = error_in(&event).map(|error| of_event(&event, error, &redactor));
+            assert!(failure.is_some_and(|it| it.is_of_broken_reply()), "{event}");
+        }
+    }
+
+    #[test]
+    fn refused_content_is_not_a_credentials_error() {
+        let redactor = Redactor::default();
+        for (body, expected) in [
+            (
+                r#"{"code":"The caller does not have permission to execute the specified operation","error":"Content violates usage guidelines. Team: t, Model: grok-4, Failed check: SAFETY_CHECK_TYPE_BIO"}"#,
+                "refused",
+            ),
+            (
+                r#"{"error":{"code":403,"message":"m requires moderation on OpenAI. Your input was flagged for \"violence\".","metadata":{"reasons":["violence"]}}}"#,
+                "refused",
+            ),
+            (
+                r#"{"code":"The caller does not have permission to execute the specified operation","error":"Team t is blocked"}"#,
+                "unauthorized",
+            ),
+        ] {
+            let failure = of_status(403, body, None, &redactor);
             assert_eq!(outcome(&failure), expected, "{body}");
         }
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 /// Substrings of their errors, in lower case: OpenAI, Azure, vLLM, SGLang, llama.cpp, LM Studio, Ollama,
 /// TGI, Groq, Cerebras, Anthropic, Bedrock, Google, Mistral, Cohere, xAI, Moonshot, Zhipu, DashScope,
-/// MiniMax, Copilot, Fireworks, and what LiteLLM's proxy takes for it.
-const WORDINGS: [&str; 46] = [
+/// MiniMax, Copilot, Fireworks, SiliconFlow, and what LiteLLM's proxy takes for it.
+const WORDINGS: [&str; 48] = [
     "context_length_exceeded",
     "contextwindowexceedederror",
     "context window error",
@@ -31,6 +31,9 @@ const WORDINGS: [&str; 46] = [
     "context length exceeded",
     "context window exceeded",
     "context window exceeds limit",
+    // llama.cpp and LM Studio, whose window ends in the middle of a reply.
+    "context size has been exceeded",
+    "must be less than max_seq_len",
     "context the overflows",
     "greater than the context length",
     "longer than the model's context length",
@@ -90,7 +93,9 @@ impl std::fmt::Display for Overflow {
 /// Whether a text says that the conversation does not fit.
 pub(super) fn says_so(text: &str) -> bool {
     let text = text.to_lowercase();
-    if text.contains("string_above_max_length") {
+    // Another field than a message, also where a proxy omits the code.
+    let of_other_field = ["string_above_max_length", "invalid 'tools["];
+    if of_other_field.iter().any(|it| text.contains(it)) {
         return false;
     }
     // Limits of a rate are worded alike ("too many tokens, please wait") and pass.
@@ -159,6 +164,8 @@ static SIZES: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r"token limit: (?P<w>\d+) \(requested: (?P<p>\d+)\)",
         r"cannot exceed (?P<w>\d+) - received (?P<p>\d+)",
         r"current length is (?P<p>\d+) while limit is (?P<w>\d+)",
+        // SiliconFlow
+        r"prompt_tokens \((?P<p>\d+)\) must be less than max_seq_len \((?P<w>\d+)",
         // LM Studio
         r"n_keep: (?P<p>\d+) ?>= n_ctx: (?P<w>\d+)",
         // vLLM, SGLang
@@ -207,7 +214,7 @@ mod tests {
     use super::*;
 
     /// The known wordings, with prompt and window as a person would read them.
-    const KNOWN: [(&str, u64, u64); 31] = [
+    const KNOWN: [(&str, u64, u64); 33] = [
         (
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9120 tokens. Please reduce the length of the messages.",
             9120,
@@ -339,6 +346,12 @@ mod tests {
             0,
         ),
         ("Range of input length should be [1, 129024]", 0, 0),
+        ("Context size has been exceeded.", 0, 0),
+        (
+            "length of prompt_tokens (68957) must be less than max_seq_len (65536).",
+            68_957,
+            65_536,
+        ),
         ("invalid params, context window exceeds limit (2013)", 0, 0),
         ("the input length exceeds the context length", 0, 0),
         ("Prompt exceeds max length", 0, 0),
@@ -355,7 +368,7 @@ mod tests {
 
     #[test]
     fn the_known_wordings_are_understood_with_their_sizes() {
-        assert_eq!(SIZES.len(), 26, "a pattern cannot be compiled");
+        assert_eq!(SIZES.len(), 27, "a pattern cannot be compiled");
         for (text, prompt, window) in KNOWN {
             assert!(says_so(text), "{text}");
             let read = read(&Value::Null, text.to_owned());
@@ -400,6 +413,7 @@ mod tests {
             "max_tokens is too large: 99999. This model supports at most 4096 completion tokens",
             "Invalid 'user': string too long. Expected a string with maximum length 64",
             "Invalid 'tools[0].function.name': string too long. Expected a string with maximum length 64, code string_above_max_length",
+            "litellm.BadRequestError: AzureException BadRequestError - Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024",
             "Rate limit reached for tokens per minute",
         ] {
             assert!(!says_so(text), "{text}");

@@ -98,6 +98,24 @@ impl Failure {
         away("page", format!("{detail} instead of a reply"))
     }
 
+    /// The same failure, counted as a reply that came too late: the server may still be working on it and may charge for it.
+    pub(crate) fn of_late_reply(self) -> Self {
+        match self {
+            Self::Retry {
+                trouble: _,
+                reason,
+                detail,
+                after,
+            } => Self::Retry {
+                trouble: Trouble::Reply,
+                reason,
+                detail,
+                after,
+            },
+            Self::Final(error) => Self::Final(error),
+        }
+    }
+
     /// Whether the server took the request, and its reply did not come whole: it may have been paid for.
     pub(crate) fn is_of_broken_reply(&self) -> bool {
         match self {

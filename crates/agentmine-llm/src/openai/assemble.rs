@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::extra::{add_of_call, add_of_reply};
+use super::extra::{add_of_call, add_of_reply, without_repetition};
 use crate::api::{self, Malformed, Tokens};
 use crate::message::{Extra, ModelReply, Stop, ToolCall};
 use crate::model::Delta;
@@ -134,9 +134,12 @@ impl api::Assembly for ChatAssembly {
         }
         let stop = match self.finish.as_deref() {
             _ if self.has_dropped_calls => Stop::Length,
-            // Mistral distinguishes the end of the window.
-            Some("length" | "max_tokens" | "model_length") => Stop::Length,
-            Some("content_filter") => Stop::Filtered,
+            // Mistral and Zhipu distinguish the end of the window.
+            Some("length" | "max_tokens" | "model_length" | "model_context_window_exceeded") => {
+                Stop::Length
+            }
+            // The second is Zhipu's.
+            Some("content_filter" | "sensitive") => Stop::Filtered,
             // "stop" beside calls, "tool_calls" without any, and unknown words: the calls decide.
             _ if calls.is_empty() => Stop::EndTurn,
             _ => Stop::ToolCalls,
@@ -145,7 +148,7 @@ impl api::Assembly for ChatAssembly {
             text: self.text,
             calls,
             stop,
-            extra: self.extra,
+            extra: without_repetition(self.extra),
         };
         (reply, self.tokens)
     }
@@ -260,11 +263,13 @@ impl Slot {
 
 fn tokens(usage: &Value) -> Tokens {
     let number = |value: &Value| value.as_u64().unwrap_or(0);
-    let input = number(&usage["prompt_tokens"]);
-    // DeepSeek and Moonshot have their own names for it.
+    let prompt = number(&usage["prompt_tokens"]);
+    let completion = number(&usage["completion_tokens"]);
+    // DeepSeek, Moonshot, and gateways of Anthropic's models have their own names for it.
     let cached = number(&usage["prompt_tokens_details"]["cached_tokens"])
         .max(number(&usage["prompt_cache_hit_tokens"]))
-        .max(number(&usage["cached_tokens"]));
+        .max(number(&usage["cached_tokens"]))
+        .max(number(&usage["cache_read_input_tokens"]));
     // LiteLLM's proxy (twice) and OpenRouter, for Anthropic's models.
     let written = number(&usage["cache_creation_input_tokens"])
         .max(number(
@@ -273,13 +278,19 @@ fn tokens(usage: &Value) -> Tokens {
         .max(number(
             &usage["prompt_tokens_details"]["cache_write_tokens"],
         ));
-    // Some servers count the reasoning in the total alone (xAI, Gemini's compatible API).
-    let rest = number(&usage["total_tokens"]).saturating_sub(input);
+    // Tokens only in the total are cache tokens if a gateway counts those apart from the prompt (LiteLLM: what Bedrock writes;
+    // Portkey: all), else reasoning (xAI, Gemini's compatible API).
+    let beside = number(&usage["total_tokens"]).saturating_sub(prompt.saturating_add(completion));
+    let of_cache = [written, cached, cached.saturating_add(written)];
+    let (input, output) = match beside > 0 && of_cache.contains(&beside) {
+        true => (prompt + beside, completion),
+        false => (prompt, completion + beside),
+    };
     Tokens {
         input,
         cached: cached.min(input),
         written: written.min(input.saturating_sub(cached)),
-        output: number(&usage["completion_tokens"]).max(rest),
+        output,
     }
 }
 

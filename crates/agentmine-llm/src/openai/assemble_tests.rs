@@ -193,7 +193,9 @@ fn each_finish_reason_has_its_stop() {
         (json!("stop"), Stop::EndTurn),
         (json!("length"), Stop::Length),
         (json!("model_length"), Stop::Length),
+        (json!("model_context_window_exceeded"), Stop::Length),
         (json!("content_filter"), Stop::Filtered),
+        (json!("sensitive"), Stop::Filtered),
         (json!("tool_calls"), Stop::EndTurn),
         (json!("eos_token"), Stop::EndTurn),
         (Value::Null, Stop::EndTurn),
@@ -373,6 +375,72 @@ fn reasoning_that_only_the_total_counts_is_output() {
     event["usage"] = usage;
     let tokens = assemble(&[event]).1.unwrap();
     assert_eq!((tokens.input, tokens.output), (21, 60));
+}
+
+/// As gateways count a conversation that Anthropic's models cache.
+#[test]
+fn a_cache_that_only_the_total_counts_is_input() {
+    for (usage, expected) in [
+        // LiteLLM, for Bedrock: the prompt has what was read.
+        (
+            json!({ "prompt_tokens": 1_000, "completion_tokens": 10, "total_tokens": 1_310, "cache_creation_input_tokens": 300, "prompt_tokens_details": { "cached_tokens": 600 } }),
+            (1_300, 600, 300, 10),
+        ),
+        // Portkey: it has neither.
+        (
+            json!({ "prompt_tokens": 368, "completion_tokens": 19, "total_tokens": 10_923, "cache_read_input_tokens": 10_536, "cache_creation_input_tokens": 0 }),
+            (10_904, 10_536, 0, 19),
+        ),
+        (
+            json!({ "prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 1_010, "cache_read_input_tokens": 600, "cache_creation_input_tokens": 300 }),
+            (1_000, 600, 300, 10),
+        ),
+        // Reasoning beside a cache that the prompt has.
+        (
+            json!({ "prompt_tokens": 1_000, "completion_tokens": 10, "total_tokens": 1_060, "prompt_tokens_details": { "cached_tokens": 600 } }),
+            (1_000, 600, 0, 60),
+        ),
+    ] {
+        let tokens = assemble(&[json!({ "choices": [], "usage": usage })])
+            .1
+            .unwrap();
+        let seen = (tokens.input, tokens.cached, tokens.written, tokens.output);
+        assert_eq!(seen, expected, "{usage}");
+    }
+}
+
+#[test]
+fn reasoning_is_sent_back_under_each_of_its_names_and_not_twice() {
+    let (reply, _) = assemble(&[
+        delta(json!({ "reasoning": "First " })),
+        delta(json!({ "reasoning": "this." })),
+        finish("stop"),
+    ]);
+    let expected = json!({ "reasoning": "First this." });
+    assert_eq!(Value::Object(reply.extra), expected);
+    // OpenRouter says it twice.
+    let detail = json!({ "type": "reasoning.text", "index": 0, "text": "First" });
+    let (reply, _) = assemble(&[
+        delta(json!({ "reasoning": "First", "reasoning_details": [detail] })),
+        finish("stop"),
+    ]);
+    let expected = json!({ "reasoning_details": [detail] });
+    assert_eq!(Value::Object(reply.extra), expected);
+    // Kimi refuses a reply without it, also where it had no thoughts.
+    let (reply, _) = assemble(&[
+        delta(json!({ "reasoning_content": "", "reasoning": "" })),
+        finish("stop"),
+    ]);
+    let expected = json!({ "reasoning_content": " " });
+    assert_eq!(Value::Object(reply.extra), expected);
+    let (reply, _) = assemble(&[
+        delta(json!({ "reasoning_content": "So", "reasoning": "So" })),
+        finish("stop"),
+    ]);
+    let expected = json!({ "reasoning_content": "So" });
+    assert_eq!(Value::Object(reply.extra), expected);
+    let (reply, _) = assemble(&[delta(json!({ "reasoning_content": null })), finish("stop")]);
+    assert!(reply.extra.is_empty());
 }
 
 #[test]

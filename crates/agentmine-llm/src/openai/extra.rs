@@ -2,14 +2,17 @@
 //!
 //! DeepSeek and Kimi refuse a call's result without `reasoning_content`, Gemini 3 one without the call's
 //! `extra_content`, Claude behind LiteLLM one without `thinking_blocks`, and OpenRouter passes `reasoning_details` to
-//! each of them. A server gets back what it sent, under the same names, and no other server gets any of it.
+//! each of them. vLLM, Ollama and Groq name the reasoning `reasoning`, without which a model thinks it again for each
+//! call. A server gets back what it sent, under the same names.
 
 use serde_json::Value;
 
 use crate::message::Extra;
 
 /// The members of a message that come in pieces of one text.
-const TEXTS: [&str; 1] = ["reasoning_content"];
+const TEXTS: [&str; 2] = [THOUGHTS, "reasoning"];
+/// Sent back even if there is none: Kimi refuses a reply without it.
+const THOUGHTS: &str = "reasoning_content";
 /// Those that are lists of parts, of which each may come in pieces.
 const PARTS: [&str; 2] = ["reasoning_details", "thinking_blocks"];
 /// Those that come whole.
@@ -26,7 +29,7 @@ pub(super) fn add_of_reply(extra: &mut Extra, said: &Value, size: &mut usize) {
     for name in TEXTS {
         if let Some(more) = said[name]
             .as_str()
-            .filter(|it| !it.is_empty() && fits(size, it.len()))
+            .filter(|it| (name == THOUGHTS || !it.is_empty()) && fits(size, it.len()))
         {
             append(extra.entry(name).or_insert(Value::Null), more);
         }
@@ -50,6 +53,22 @@ pub(super) fn add_of_reply(extra: &mut Extra, said: &Value, size: &mut usize) {
 /// Adds what a call, or a piece of one, holds.
 pub(super) fn add_of_call(extra: &mut Extra, call: &Value, size: &mut usize) {
     add_whole(extra, call, &OF_CALL, size);
+}
+
+/// Each text once, since a server may refuse it under two names: OpenRouter repeats `reasoning_details` as `reasoning`, and
+/// vLLM before 0.16 repeats `reasoning_content`. An empty text becomes a space, because Kimi takes an empty one for a missing
+/// one.
+pub(super) fn without_repetition(mut extra: Extra) -> Extra {
+    let is_said = |name: &str| extra.get(name).is_some_and(|it| *it != "");
+    if is_said("reasoning_details") || is_said(THOUGHTS) {
+        extra.remove("reasoning");
+    }
+    if let Some(Value::String(thoughts)) = extra.get_mut(THOUGHTS)
+        && thoughts.is_empty()
+    {
+        thoughts.push(' ');
+    }
+    extra
 }
 
 fn add_whole(extra: &mut Extra, from: &Value, names: &[&str], size: &mut usize) {

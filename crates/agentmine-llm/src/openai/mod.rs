@@ -21,7 +21,7 @@ use crate::error::LlmError;
 use crate::message::ModelReply;
 use crate::model::{Delta, Model, ModelRequest, Probe};
 use assemble::ChatAssembly;
-use wire::{Dialect, LimitName, Settings, UsageRequest};
+use wire::{Descriptions, Dialect, LimitName, Reasoning, Settings, UsageRequest};
 
 /// The host of OpenAI's own API.
 const OPENAI_HOST: &str = "api.openai.com";
@@ -39,6 +39,10 @@ pub struct OpenAi {
     has_newer_limit: AtomicBool,
     /// Whether a server accepts streamed requests only if they do not ask for the usage.
     refuses_usage_request: AtomicBool,
+    /// Whether a server refuses long descriptions of tools.
+    refuses_long_descriptions: AtomicBool,
+    /// Whether a server refuses a reply with the reasoning that it sent with it.
+    refuses_reasoning: AtomicBool,
 }
 
 impl OpenAi {
@@ -68,6 +72,8 @@ impl OpenAi {
             },
             has_newer_limit: AtomicBool::new(host == OPENAI_HOST || host.ends_with(OPENAI_REGIONS)),
             refuses_usage_request: AtomicBool::new(false),
+            refuses_long_descriptions: AtomicBool::new(false),
+            refuses_reasoning: AtomicBool::new(false),
         })
     }
 }
@@ -84,17 +90,37 @@ impl OpenAi {
                 true => UsageRequest::Omitted,
                 false => UsageRequest::Sent,
             },
+            descriptions: match self.refuses_long_descriptions.load(Ordering::Relaxed) {
+                true => Descriptions::Short,
+                false => Descriptions::Whole,
+            },
+            reasoning: match self.refuses_reasoning.load(Ordering::Relaxed) {
+                true => Reasoning::Omitted,
+                false => Reasoning::Sent,
+            },
         }
     }
 
     /// Uses a dialect from now on.
     fn accepts(&self, dialect: Dialect) {
-        let Dialect { limit_name, usage } = dialect;
+        let Dialect {
+            limit_name,
+            usage,
+            descriptions,
+            reasoning,
+        } = dialect;
         if limit_name == LimitName::MaxCompletionTokens {
             self.has_newer_limit.store(true, Ordering::Relaxed);
         }
         if usage == UsageRequest::Omitted {
             self.refuses_usage_request.store(true, Ordering::Relaxed);
+        }
+        if descriptions == Descriptions::Short {
+            self.refuses_long_descriptions
+                .store(true, Ordering::Relaxed);
+        }
+        if reasoning == Reasoning::Omitted {
+            self.refuses_reasoning.store(true, Ordering::Relaxed);
         }
     }
 

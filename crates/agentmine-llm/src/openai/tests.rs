@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::json;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -189,6 +190,26 @@ const HELLO: &str = concat!(
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n",
     "data: [DONE]\n\n",
 );
+
+#[tokio::test]
+async fn a_server_that_refuses_reasoning_or_long_descriptions_gets_neither_from_then_on() {
+    let refusal = |words: &str| {
+        let error = json!({ "error": { "message": words, "code": "string_above_max_length" } });
+        let head = "content-type: application/json\r\n";
+        Act::Keep(response("400 Bad Request", head, &error.to_string()))
+    };
+    let server = Server::start(vec![
+        refusal("`messages[2].reasoning`: reasoning is not supported with this model"),
+        refusal("Invalid 'tools[0].function.description': string too long."),
+        Act::Keep(hello_stream()),
+    ])
+    .await;
+    let model = server.model();
+    ask(&model).await.unwrap();
+    let known = model.dialect();
+    assert_eq!(known.reasoning, Reasoning::Omitted);
+    assert_eq!(known.descriptions, Descriptions::Short);
+}
 
 fn hello_stream() -> String {
     stream(HELLO) + STREAM_END
@@ -595,6 +616,15 @@ async fn replies_that_break_off_are_in_the_usage() {
     let server = Server::start(vec![late, Act::Keep(hello_stream())]).await;
     let (_, usage) = ask(&server.model()).await.unwrap();
     assert_eq!(usage.model_calls, 2);
+    // Nor did this one, unless it answered at once.
+    for (late, calls) in [(Duration::ZERO, 2), (Duration::from_secs(60), 1)] {
+        let timeout = Act::Keep(response("504 Gateway Time-out", "", ""));
+        let server = Server::start(vec![timeout, Act::Keep(hello_stream())]).await;
+        let mut model = server.model();
+        model.client.late = late;
+        let (_, usage) = ask(&model).await.unwrap();
+        assert_eq!(usage.model_calls, calls, "{late:?}");
+    }
     // One that did not answer at all has nothing to be paid for.
     let server = Server::start(vec![Act::Keep(response("503 Busy", "", ""))]).await;
     let error = ask(&server.model()).await.unwrap_err();
@@ -679,11 +709,7 @@ async fn dropping_the_call_closes_the_connection() {
 #[tokio::test]
 async fn a_refused_request_is_final_and_its_body_is_shown_without_the_key() {
     let body = format!(r#"{{"error":{{"message":"no such tool; you sent {KEY}"}}}}"#);
-    for (status, code) in [
-        ("400 Bad Request", 400),
-        ("413 Payload Too Large", 413),
-        ("422 Unprocessable Entity", 422),
-    ] {
+    for (status, code) in [("400 Bad Request", 400), ("422 Unprocessable Entity", 422)] {
         let server = Server::start(vec![Act::Keep(response(status, "", &body))]).await;
         let error = ask(&server.model()).await.unwrap_err();
         assert!(matches!(&error, LlmError::Refused { status, .. } if *status == code));
@@ -709,6 +735,23 @@ async fn a_conversation_too_long_is_reported_as_such() {
     let server = Server::start(vec![Act::Keep(response("400 Bad Request", "", body))]).await;
     let error = ask(&server.model()).await.unwrap_err();
     assert!(matches!(error, LlmError::ContextTooLong(_)), "{error}");
+}
+
+/// As nginx answers, which accepts 1 MB by default.
+#[tokio::test]
+async fn a_request_that_a_proxy_finds_too_large_is_too_long_also_where_the_server_has_replied() {
+    let page = "<html>\r\n<head><title>413 Request Entity Too Large</title></head></html>";
+    let html = "content-type: text/html\r\n";
+    let too_large = response("413 Request Entity Too Large", html, page);
+    let server = Server::start(vec![Act::Keep(hello_stream()), Act::Close(too_large)]).await;
+    let model = server.model();
+    ask(&model).await.unwrap();
+    let error = ask(&model).await.unwrap_err();
+    assert!(matches!(error, LlmError::ContextTooLong(_)), "{error}");
+    let shown = error.to_string();
+    assert!(shown.contains("client_max_body_size"), "{shown}");
+    assert!(shown.contains("413 Request Entity Too Large"), "{shown}");
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]

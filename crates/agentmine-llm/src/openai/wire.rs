@@ -30,6 +30,20 @@ const NEWER_LIMIT: &str = "max_completion_tokens";
 /// The member that asks for the usage of a stream, as servers name it that refuse it.
 const USAGE_REQUEST: &str = "stream_options";
 
+/// How OpenAI and Azure name a tool's description that is too long for a model such as GPT-4o.
+const LONG_DESCRIPTION: [&str; 2] = ["function.description", "string too long"];
+/// Bytes of a description that every model accepts.
+const SHORT_DESCRIPTION: usize = 1024;
+
+/// How servers refuse a member of a message: Groq and Cerebras, Groq for some models, Mistral, OpenAI, JSON schemas.
+const UNSUPPORTED: [&str; 5] = [
+    "is unsupported",
+    "is not supported",
+    "not permitted",
+    "unknown parameter",
+    "not allowed",
+];
+
 /// Newer models of OpenAI refuse `max_tokens`; most other servers know no other name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitName {
@@ -46,31 +60,72 @@ pub(crate) enum UsageRequest {
     Omitted,
 }
 
+/// How much of a tool's description is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Descriptions {
+    Whole,
+    /// At most [`SHORT_DESCRIPTION`].
+    Short,
+}
+
+/// Whether a reply is sent back with the reasoning that came with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reasoning {
+    Sent,
+    Omitted,
+}
+
 /// What servers accept differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dialect {
     pub(crate) limit_name: LimitName,
     pub(crate) usage: UsageRequest,
+    pub(crate) descriptions: Descriptions,
+    pub(crate) reasoning: Reasoning,
 }
 
 impl Dialect {
     /// The dialect to try after a server refused a request in this one with these words; `None` if they name nothing that
     /// could be sent differently.
     pub(crate) fn after_refusal(self, words: &str, settings: &Settings) -> Option<Self> {
-        let Self { limit_name, usage } = self;
+        let Self {
+            limit_name,
+            usage,
+            descriptions,
+            reasoning,
+        } = self;
         if limit_name == LimitName::MaxTokens
             && settings.max_tokens.is_some()
             && words.contains(NEWER_LIMIT)
         {
             return Some(Self {
                 limit_name: LimitName::MaxCompletionTokens,
-                usage,
+                ..self
             });
         }
         let has_asked = usage == UsageRequest::Sent && settings.stream;
-        (has_asked && words.contains(USAGE_REQUEST)).then_some(Self {
-            limit_name,
-            usage: UsageRequest::Omitted,
+        if has_asked && words.contains(USAGE_REQUEST) {
+            return Some(Self {
+                usage: UsageRequest::Omitted,
+                ..self
+            });
+        }
+        let says = |parts: [&str; 2]| parts.iter().all(|it| words.contains(it));
+        if descriptions == Descriptions::Whole && says(LONG_DESCRIPTION) {
+            return Some(Self {
+                descriptions: Descriptions::Short,
+                ..self
+            });
+        }
+        // A setting such as `reasoning_effort` is not one of the messages'.
+        let lower = words.to_lowercase();
+        let refuses_reasoning = ["messages", "reasoning"]
+            .iter()
+            .all(|it| lower.contains(it))
+            && UNSUPPORTED.iter().any(|it| lower.contains(it));
+        (reasoning == Reasoning::Sent && refuses_reasoning).then_some(Self {
+            reasoning: Reasoning::Omitted,
+            ..self
         })
     }
 }
@@ -127,7 +182,7 @@ enum WireMessage<'a> {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Call<'a>>,
         #[serde(flatten)]
-        extra: &'a Extra,
+        extra: Option<&'a Extra>,
     },
     Tool {
         tool_call_id: &'a str,
@@ -176,13 +231,27 @@ pub(crate) fn body(
         temperature: *temperature,
         max_completion_tokens: newer,
         max_tokens: older,
-        tools: request.tools.iter().map(tool).collect(),
+        tools: request
+            .tools
+            .iter()
+            .map(|spec| tool(spec, dialect.descriptions))
+            .collect(),
         more,
-        messages: request.messages.iter().map(message).collect(),
+        messages: request
+            .messages
+            .iter()
+            .map(|it| message(it, dialect.reasoning))
+            .collect(),
     })
 }
 
-fn tool(spec: &ToolSpec) -> Tool<'_> {
+fn tool(spec: &ToolSpec, descriptions: Descriptions) -> Tool<'_> {
+    let description: &str = match descriptions {
+        Descriptions::Whole => &spec.description,
+        Descriptions::Short => {
+            &spec.description[..spec.description.floor_char_boundary(SHORT_DESCRIPTION)]
+        }
+    };
     let mut parameters = match &spec.input_schema {
         Value::Object(schema) => Value::Object(schema.clone()),
         _ => json!({ "type": "object" }),
@@ -195,13 +264,13 @@ fn tool(spec: &ToolSpec) -> Tool<'_> {
         r#type: "function",
         function: Function {
             name: &spec.name,
-            description: &spec.description,
+            description,
             parameters,
         },
     }
 }
 
-fn message(message: &Message) -> WireMessage<'_> {
+fn message(message: &Message, reasoning: Reasoning) -> WireMessage<'_> {
     match message {
         Message::System { text } => WireMessage::System { content: text },
         Message::User { text } => WireMessage::User { content: text },
@@ -213,7 +282,7 @@ fn message(message: &Message) -> WireMessage<'_> {
         }) => WireMessage::Assistant {
             content: (calls.is_empty() || !text.is_empty()).then_some(text),
             tool_calls: calls.iter().map(call).collect(),
-            extra,
+            extra: (reasoning == Reasoning::Sent).then_some(extra),
         },
         Message::Tool {
             call_id,
@@ -281,6 +350,8 @@ mod tests {
     const NEWEST: Dialect = Dialect {
         limit_name: LimitName::MaxCompletionTokens,
         usage: UsageRequest::Sent,
+        descriptions: Descriptions::Whole,
+        reasoning: Reasoning::Sent,
     };
     /// That of most servers.
     const OLDER: Dialect = Dialect {
@@ -494,12 +565,30 @@ mod tests {
         assert_eq!(reply["tool_calls"][1]["extra_content"], "as it was");
         assert_eq!(reply["tool_calls"][0].get("extra_content"), None);
         assert_eq!(body["reasoning_effort"], "low");
+        let without = Dialect {
+            reasoning: Reasoning::Omitted,
+            ..NEWEST
+        };
+        let bytes = super::body(&settings, without, &request).unwrap();
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(body["messages"][2].get("reasoning_content"), None);
+        assert_eq!(body["messages"][2]["role"], "assistant");
     }
 
     #[test]
     fn only_what_a_refusal_names_is_sent_differently() {
         let limit = "Use 'max_completion_tokens' instead.";
         let usage = r#"{"detail":[{"loc":["body","stream_options","include_usage"]}]}"#;
+        let long = "Invalid 'tools[26].function.description': string too long. Expected a string with maximum length 1024, but got a string with length 2780 instead.";
+        let short = Dialect {
+            descriptions: Descriptions::Short,
+            ..OLDER
+        };
+        let unsupported = "messages.2.assistant.reasoning: property 'messages.2.assistant.reasoning' is unsupported";
+        let without_reasoning = Dialect {
+            reasoning: Reasoning::Omitted,
+            ..OLDER
+        };
         let without_usage = Dialect {
             usage: UsageRequest::Omitted,
             ..OLDER
@@ -514,12 +603,65 @@ mod tests {
             (NEWEST, limit, settings(), None),
             (OLDER, usage, settings(), Some(without_usage)),
             (without_usage, usage, settings(), None),
+            (OLDER, long, settings(), Some(short)),
+            (short, long, settings(), None),
+            (OLDER, unsupported, settings(), Some(without_reasoning)),
+            (without_reasoning, unsupported, settings(), None),
+            (
+                OLDER,
+                "`messages[3].reasoning`: reasoning is not supported with this model",
+                settings(),
+                Some(without_reasoning),
+            ),
+            (
+                OLDER,
+                r#"{"loc":["body","messages",5,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted"}"#,
+                settings(),
+                Some(without_reasoning),
+            ),
+            (
+                OLDER,
+                "Unknown parameter: 'messages[2].reasoning'.",
+                settings(),
+                Some(without_reasoning),
+            ),
+            (
+                OLDER,
+                "`reasoning_effort` is not supported with this model",
+                settings(),
+                None,
+            ),
             (OLDER, limit, whole.clone(), None),
             (OLDER, usage, whole, None),
             (OLDER, "no such tool", settings(), None),
         ] {
             let seen = dialect.after_refusal(words, &settings);
             assert_eq!(seen, expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_description_is_cut_where_the_server_refuses_a_long_one() {
+        let tools = [ToolSpec {
+            name: "think".into(),
+            description: "é".repeat(1_000),
+            input_schema: json!({ "type": "object" }),
+        }];
+        let request = ModelRequest {
+            messages: &[],
+            tools: &tools,
+            conversation: None,
+        };
+        for (descriptions, expected) in [(Descriptions::Whole, 1_000), (Descriptions::Short, 512)] {
+            let dialect = Dialect {
+                descriptions,
+                ..OLDER
+            };
+            let body = body(&settings(), dialect, &request).unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            let sent = body["tools"][0]["function"]["description"].as_str();
+            let sent = sent.map(|text| text.chars().count());
+            assert_eq!(sent, Some(expected));
         }
     }
 

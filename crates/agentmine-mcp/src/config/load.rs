@@ -42,10 +42,15 @@ pub fn project_file(project: &Path) -> Result<Option<RepositoryFile>, ConfigFaul
     }
 }
 
-/// Whether this is `[a-z0-9-]{1,24}`.
+/// Whether this is `[A-Za-z0-9_-]{1,24}` without `_` at its ends and without `__`, so that no server's tools can have the
+/// wire names of another one's.
 fn is_server_name(name: &str) -> bool {
-    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=24).contains(&name.len()) && name.bytes().all(good)
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"_-".contains(&b);
+    (1..=24).contains(&name.len())
+        && name.bytes().all(good)
+        && !name.starts_with('_')
+        && !name.ends_with('_')
+        && !name.contains("__")
 }
 
 /// Reads both files and merges them. `env` returns the variables of `${VAR}` in the user's file. If the
@@ -140,7 +145,7 @@ fn read(text: &str, scope: &Scope<'_>, faults: &mut Faults<'_>) -> Found {
         let detail = if !is_server_name(name) {
             let (name, suggestion) = (shown(name), suggestion(name));
             let detail = format!(
-                "{name:?} is not a server's name, expected 1 to 24 of a-z, 0-9 and -{suggestion}"
+                "{name:?} is not a server's name, expected 1 to 24 letters, digits, - and _, with _ neither first, last nor doubled{suggestion}"
             );
             faults.push(line, &field, detail, Some(&name));
             continue;

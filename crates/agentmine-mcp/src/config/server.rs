@@ -99,7 +99,7 @@ pub struct Capabilities {
 /// One server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// `[a-z0-9-]{1,24}`.
+    /// `[A-Za-z0-9_-]{1,24}`, without `_` at its ends and without `__`.
     pub name: String,
     /// Where the entry is.
     pub origin: Origin,

@@ -111,6 +111,40 @@ fn the_examples_of_the_specification_are_read() {
 }
 
 #[test]
+fn a_servers_name_may_have_what_other_clients_files_have() {
+    let named = |name: &str| {
+        user(&format!(
+            "{{\"mcpServers\": {{{name:?}: {{\"command\": [\"x\"]}}}}}}"
+        ))
+    };
+    // The first is in an example of spec 002 §3.2.
+    for name in ["web_search", "my-local-tool", "MCP_DOCKER", "a", "7"] {
+        let loaded = named(name);
+        assert_eq!(reported(&loaded), Vec::<String>::new());
+        assert!(loaded.servers.contains_key(name), "{name}");
+    }
+    // `mcp__a__b__c` would be a tool of `a` or of `a__b`.
+    for name in [
+        "",
+        "a__b",
+        "_a",
+        "a_",
+        "a.b",
+        "a:b",
+        "a b",
+        "\u{e9}",
+        "a".repeat(25).as_str(),
+    ] {
+        let loaded = named(name);
+        assert!(loaded.servers.is_empty(), "{name}");
+        assert!(
+            reported(&loaded)[0].contains("is not a server's name"),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn missing_files_are_skipped() {
     let loaded = both(None, None);
     assert!(loaded.servers.is_empty() && loaded.faults.is_empty() && loaded.files.is_empty());
@@ -168,7 +202,7 @@ fn every_fault_is_reported_at_once_with_its_place() {
     );
     let reported = reported(&loaded).join("\n");
     for words in [
-        "4: mcpServers.Bad Name: \"Bad Name\" is not a server's name, expected 1 to 24 of a-z, 0-9 and -; for example \"bad-name\"",
+        "4: mcpServers.Bad Name: \"Bad Name\" is not a server's name, expected 1 to 24 letters, digits, - and _, with _ neither first, last nor doubled; for example \"bad-name\"",
         "7: mcpServers.github.command.1: not a string, expected a string",
         "8: mcpServers.github: unknown key `comand`, expected one of `args`",
         "9: mcpServers.github.env.A: a value that is not shown, expected a string; put it in quotes",

@@ -237,10 +237,13 @@ impl ManagedConnection {
 /// Bytes of the largest frame. A connection keeps room for 64 frames, and messages are far smaller than one.
 const FRAME: u32 = 32 << 10;
 
+/// Shows nothing of the URL, which may hold a password.
+const NO_URL: &str = "queue.url is not a valid amqp:// or amqps:// URL. hint: write amqp://USER:PASSWORD@HOST:PORT/VHOST, and \
+    percent-encode special characters in the password and the virtual host (/ is %2F)";
+
 fn parse(url: &Secret) -> Result<AMQPUri, QueueError> {
-    let mut uri = AMQPUri::from_str(url.expose()).map_err(|_| {
-        QueueError::Invalid("queue.url is not a valid amqp:// or amqps:// URL".into())
-    })?;
+    let mut uri =
+        AMQPUri::from_str(url.expose()).map_err(|_| QueueError::Invalid(NO_URL.into()))?;
     // The parser takes a slash at the end for a virtual host without a name, which no broker has; users mean the default one.
     if uri.vhost.is_empty() {
         uri.vhost = "/".into();
@@ -468,6 +471,15 @@ mod tests {
             ),
         ] {
             assert_eq!(place(url), is, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_not_encoded_is_explained_and_not_shown() {
+        for url in ["amqp://u:hun/ter2@mq", "amqps://u:hun#ter2@mq/fleet"] {
+            let error = parse(&Secret::new(url)).unwrap_err().to_string();
+            assert!(error.contains("hint: write amqp://"), "{error}");
+            assert!(!error.contains("hun") && !error.contains("ter2"), "{error}");
         }
     }
 

@@ -3,6 +3,9 @@
 //! lapin can do TLS itself, but its connector compiles thirty more crates, to read client certificates from
 //! PKCS #12 files that no configuration names. A broker's certificate is checked against the system's
 //! certificate authorities.
+//!
+//! A broker's name may have several addresses, and one of them may never answer: that of a node that is gone, or one of
+//! IPv6 where a network policy drops it. The others are tried while it is waited for.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,14 +16,18 @@ use std::time::{Duration, Instant};
 use async_rs::traits::Reactor;
 use async_rs::util::RuntimeParts;
 use async_rs::{Runtime, Tokio};
-use futures::{AsyncRead, AsyncWrite, Stream};
+use futures::stream::FuturesUnordered;
+use futures::{AsyncRead, AsyncWrite, Stream, StreamExt as _};
 use lapin::uri::{AMQPScheme, AMQPUri};
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_rustls::TlsConnector;
 use tokio_util::compat::TokioAsyncReadCompatExt;
+
+/// How much later the next address of a host is tried while those before it do not answer (RFC 8305, section 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 /// Connects to the broker of the URL.
 pub(super) async fn connect(
@@ -40,7 +47,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 async fn open(uri: &AMQPUri) -> io::Result<Box<dyn Socket>> {
     let host = uri.authority.host.as_str();
-    let stream = TcpStream::connect((host, uri.authority.port)).await?;
+    let addresses: Vec<SocketAddr> = lookup_host((host, uri.authority.port)).await?.collect();
+    let stream = reach(&addresses).await?;
     stream.set_nodelay(true)?;
     match uri.scheme {
         AMQPScheme::AMQP => Ok(Box::new(stream.compat())),
@@ -48,6 +56,27 @@ async fn open(uri: &AMQPUri) -> io::Result<Box<dyn Socket>> {
             let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
             let stream = connector()?.connect(name, stream).await?;
             Ok(Box::new(stream.compat()))
+        }
+    }
+}
+
+/// Connects to the first of these addresses that answers.
+async fn reach(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut error = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let mut attempts = FuturesUnordered::new();
+    let mut left = addresses.iter();
+    loop {
+        match left.next() {
+            Some(address) => attempts.push(TcpStream::connect(*address)),
+            None if attempts.is_empty() => return Err(error),
+            None => {}
+        }
+        tokio::select! {
+            Some(connected) = attempts.next() => match connected {
+                Ok(stream) => return Ok(stream),
+                Err(failed) => error = failed,
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS), if left.len() > 0 => {}
         }
     }
 }
@@ -101,7 +130,8 @@ mod tests {
     use std::str::FromStr;
 
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -128,5 +158,38 @@ mod tests {
         const HANDSHAKE: u8 = 22;
         let [kind, major, ..] = greeting("amqps").await;
         assert_eq!((kind, major), (HANDSHAKE, 3));
+    }
+
+    /// A listener whose address answers nobody, since its queue is full of these connections.
+    async fn unanswering() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(connected) =
+            timeout(Duration::from_millis(500), TcpStream::connect(address)).await
+        {
+            waiting.push(connected.unwrap());
+        }
+        (listener, waiting)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_is_no_obstacle_to_the_next_one() {
+        let (full, _waiting) = unanswering().await;
+        let broker = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addresses = [&full, &broker].map(|it| it.local_addr().unwrap());
+        let reached = timeout(Duration::from_secs(10), reach(&addresses)).await;
+        let reached = reached.unwrap().unwrap();
+        assert_eq!(reached.peer_addr().unwrap(), addresses[1]);
+    }
+
+    #[tokio::test]
+    async fn a_host_without_an_address_is_an_error() {
+        assert_eq!(
+            reach(&[]).await.unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

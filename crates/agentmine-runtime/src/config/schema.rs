@@ -301,7 +301,8 @@ pub struct ModelConfig {
     pub provider: Provider,
     /// Base URL of the API, including `/v1`.
     pub base_url: Url,
-    /// API key; usually set by `OPENAI_API_KEY`. Local servers need none.
+    /// API key; usually set by `OPENAI_API_KEY`. `${NAME}` stands for the environment variable `NAME`. Local servers need
+    /// none.
     pub api_key: Option<Secret>,
     /// The model's name.
     pub name: String,
@@ -320,11 +321,11 @@ pub struct ModelConfig {
     /// Timeout between two parts of a reply, in seconds, once it has begun. Some servers hold a tool call back until it
     /// is complete.
     pub idle_timeout_seconds: u64,
-    /// Tries of one call, including the first. A call whose replies break off, or come too late for a proxy (524), ends after
-    /// these.
+    /// Tries of one call, including the first. A call whose replies break off, or come too late for a proxy (524, and 504 after
+    /// 10 seconds), ends after these.
     pub max_tries: u32,
     /// How long a call is tried while the API cannot be reached, is overloaded or is loading (connect errors,
-    /// 429, 5xx except 524), in seconds, even if that takes more than `max_tries`. After that the task is returned to
+    /// 429, other 5xx), in seconds, even if that takes more than `max_tries`. After that the task is returned to
     /// the queue without counting the attempt.
     pub retry_seconds: u64,
     /// The same for an address where no server was reached and that has not replied before, if it is less. No key of the
@@ -345,7 +346,8 @@ pub struct ModelConfig {
     /// The prices of other models, which agents name in their files, by the name of the model. A model without an entry has
     /// no prices: its cost is unknown, and a task with a limit on the cost fails before it starts with it.
     pub more_prices: BTreeMap<String, ModelPrices>,
-    /// More headers for each request, e.g. for a gateway in front of the model.
+    /// More headers for each request, e.g. for a gateway in front of the model. A value `${NAME}` stands for the environment
+    /// variable `NAME`.
     pub headers: BTreeMap<String, Secret>,
     /// More members of each request's body, for what only some servers know: `{reasoning_effort: low}`, or
     /// `{cache_control: {type: ephemeral}}` where a proxy does not cache prompts by itself.

@@ -449,6 +449,51 @@ fn the_secrets_of_named_trackers_come_from_variables_or_their_files_and_are_reda
 }
 
 #[test]
+fn a_secret_of_the_model_or_of_a_tracker_may_name_a_variable() {
+    let text = "trackers:
+  github: {repositories: [acme/app], token: '${BOT}', webhook_secret: '${HOOK}'}
+  gitlab: {projects: [acme/app], token: '${LAB}'}
+model:
+  api_key: '${KEY}'
+  headers: {api-key: '${GATEWAY}', x-team: plain}
+";
+    let env = [
+        ("BOT", "canary-of-the-bot"),
+        ("HOOK", "canary-of-the-hook"),
+        ("LAB", "canary-of-the-lab"),
+        ("KEY", "canary-of-the-key"),
+        ("GATEWAY", "canary-of-the-gateway\n"),
+    ];
+    let config = load(&yaml(text).with_env(env)).unwrap();
+    let shown = |it: &Option<Secret>| it.as_ref().unwrap().expose().to_owned();
+    let github = config.trackers.github.as_ref().unwrap();
+    assert_eq!(shown(&github.token), "canary-of-the-bot");
+    assert_eq!(shown(&github.webhook_secret), "canary-of-the-hook");
+    let gitlab = config.trackers.gitlab.as_ref().unwrap();
+    assert_eq!(shown(&gitlab.token), "canary-of-the-lab");
+    assert_eq!(shown(&config.model.api_key), "canary-of-the-key");
+    let headers = &config.model.headers;
+    assert_eq!(headers["api-key"].expose(), "canary-of-the-gateway");
+    assert_eq!(headers["x-team"].expose(), "plain");
+    let standard = [("GITHUB_PERSONAL_ACCESS_TOKEN", "canary-of-the-variable")];
+    let config = load(&yaml(text).with_env(env.into_iter().chain(standard))).unwrap();
+    assert_eq!(
+        shown(&config.trackers.github.unwrap().token),
+        "canary-of-the-variable"
+    );
+    let found = faults(&yaml(text).with_env(env.into_iter().skip(4)));
+    for missing in [
+        "trackers.github.token: `${BOT}`",
+        "trackers.github.webhook_secret: `${HOOK}`",
+        "trackers.gitlab.token: `${LAB}`",
+        "model.api_key: `${KEY}`",
+    ] {
+        assert!(found.contains(missing), "{missing}: {found}");
+    }
+    assert!(found.contains("4 faults"), "{found}");
+}
+
+#[test]
 fn the_faults_of_named_trackers_name_their_places() {
     let text = "trackers:
   github: {repositories: [acme/app]}
@@ -502,6 +547,34 @@ fn the_faults_of_organizations_name_their_places() {
     config.yaml:1:20: trackers.github: no repository, expected something to scan
       hint: set `repositories: [owner/name]` or `organizations: [NAME]`
     ");
+}
+
+#[test]
+fn the_page_of_a_github_server_is_no_api() {
+    let of = |api: &str| {
+        yaml(&format!(
+            "trackers: {{github: {{api_url: '{api}', repositories: [a/b]}}}}"
+        ))
+    };
+    for (page, hint) in [
+        ("https://github.example.com", "`https://HOST/api/v3/`"),
+        ("https://github.com/", "remove it"),
+    ] {
+        let shown = faults(&of(page));
+        assert!(
+            shown.contains("without a path, expected the address of the API"),
+            "{shown}"
+        );
+        assert!(shown.contains(hint), "{shown}");
+        assert!(shown.contains("the configuration is invalid"), "{shown}");
+    }
+    for api in [
+        "https://github.example.com/api/v3",
+        "https://api.github.com",
+        "http://127.0.0.1:8930/",
+    ] {
+        load(&of(api)).unwrap();
+    }
 }
 
 #[test]
@@ -830,6 +903,26 @@ fn the_specifications_own_text_editor_which_cannot_start_is_refused() {
     }
     assert!(command("[npx, -y, another-editor]").is_empty());
     assert!(command("[mcp-server-text-editor]").is_empty());
+}
+
+#[test]
+fn the_name_of_a_built_in_server_makes_a_tool_that_model_apis_accept() {
+    let faults = |name: &str| {
+        let text = format!("command_executor: {{mcp_server: {{name: {name}}}}}");
+        load(&yaml(&text)).err().map(|error| error.to_string())
+    };
+    for fine in ["shell", "My_Shell-2", "x".repeat(48).as_str()] {
+        assert_eq!(faults(fine), None, "{fine}");
+    }
+    for wrong in ["a:b", "a b", "x".repeat(49).as_str()] {
+        let shown = faults(wrong).unwrap();
+        for part in [
+            "command_executor.mcp_server.name",
+            "1 to 48 letters, digits, `-` and `_`",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
 }
 
 #[test]

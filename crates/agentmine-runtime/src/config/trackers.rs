@@ -15,7 +15,8 @@ use super::secret::Secret;
 use super::who::{GitHubWhoMayStart, GitLabWhoMayStart};
 use crate::exit::{Exit, Failure};
 
-/// The trackers to scan. A producer and a consumer need at least one.
+/// The trackers to scan. A producer and a consumer need at least one. `${NAME}` as a secret of `github` or `gitlab` stands
+/// for the environment variable `NAME`.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trackers {

@@ -1,8 +1,8 @@
 //! Environment variables that a configuration names: `${NAME}` as the whole of a value.
 //!
-//! Only where a key says so, since elsewhere such a text may be meant as it is: the credentials of registries, the
-//! proxy of the sandboxes' network, and the secrets of the trackers that have names, which no variable of AgentMine can
-//! name. For these trackers, the file that `NAME_FILE` names will do too.
+//! Only in secrets, since elsewhere such a text may be meant as it is: the credentials of registries, the proxy of the
+//! sandboxes' network, the key and the headers of the model, and the secrets of the trackers. For the trackers that have
+//! names, which no variable of AgentMine can name, the file that `NAME_FILE` names will do too.
 
 use std::path::Path;
 
@@ -10,10 +10,13 @@ use super::fault::SettingFault;
 use super::rotation::content;
 use super::tree::{Node, Value};
 
+const MODEL: &str = "model";
+const HEADERS: &str = "model.headers";
 const NETWORK: &str = "command_executor.docker.network";
 const REGISTRIES: &str = "command_executor.docker.network.registry_credentials";
 const OF_REGISTRIES: [&str; 2] = ["authorization", "token"];
-const FORGES: [&str; 2] = ["trackers.more.github", "trackers.more.gitlab"];
+const FORGES: [&str; 2] = ["trackers.github", "trackers.gitlab"];
+const MORE_FORGES: [&str; 2] = ["trackers.more.github", "trackers.more.gitlab"];
 const OF_FORGES: [&str; 5] = [
     "token",
     "app.key",
@@ -39,11 +42,28 @@ pub(super) fn expand<'a>(
             }
         }
     }
+    if let Some(model) = below(tree, MODEL) {
+        one(model, (MODEL, "api_key"), &of_env, faults);
+    }
+    if let Some(Value::Map(headers)) = below(tree, HEADERS).map(|node| &mut node.value) {
+        for header in headers {
+            let key = format!("{HEADERS}.{}", header.key);
+            of_node(&mut header.node, &key, &of_env, faults);
+        }
+    }
+    for forge in FORGES {
+        let Some(section) = below(tree, forge) else {
+            continue;
+        };
+        for key in OF_FORGES {
+            one(section, (forge, key), &of_env, faults);
+        }
+    }
     let of_file = |name: &str| {
         let file = value_of(&format!("{name}_FILE"));
         of_env(name).or_else(|| content(Path::new(file?)).ok())
     };
-    for forge in FORGES {
+    for forge in MORE_FORGES {
         let Some(Value::Map(entries)) = below(tree, forge).map(|node| &mut node.value) else {
             continue;
         };
@@ -62,9 +82,17 @@ fn one(
     value_of: &dyn Fn(&str) -> Option<String>,
     faults: &mut Vec<SettingFault>,
 ) {
-    let Some(node) = below(section, key) else {
-        return;
-    };
+    if let Some(node) = below(section, key) {
+        of_node(node, &format!("{path}.{key}"), value_of, faults);
+    }
+}
+
+fn of_node(
+    node: &mut Node,
+    key: &str,
+    value_of: &dyn Fn(&str) -> Option<String>,
+    faults: &mut Vec<SettingFault>,
+) {
     let Value::Text(text) = &node.value else {
         return;
     };
@@ -75,7 +103,7 @@ fn one(
         Some(value) => node.value = Value::Text(value),
         None => faults.push(SettingFault::new(
             &node.place,
-            &format!("{path}.{key}"),
+            key,
             format!("`${{{name}}}`, an environment variable that is not set"),
             "an environment variable that is set, or the value itself",
         )),

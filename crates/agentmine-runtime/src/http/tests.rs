@@ -219,9 +219,14 @@ async fn an_address_in_use_is_reported() {
     let (address, shutdown) = served(Health::new()).await;
     let metrics = crate::metrics::install("test");
     let again = serve(&address.to_string(), Health::new(), metrics, shutdown).await;
-    let reported = format!("{:#}", again.unwrap_err());
-    assert!(
-        reported.contains("cannot listen on") && reported.contains("http.listen"),
-        "{reported}"
-    );
+    let reported = crate::exit::render(&again.unwrap_err());
+    for part in [
+        "cannot listen on",
+        "http.listen",
+        "in use",
+        "hint: another process uses this port",
+        "AGENTMINE_HTTP_LISTEN",
+    ] {
+        assert!(reported.contains(part), "{part}: {reported}");
+    }
 }

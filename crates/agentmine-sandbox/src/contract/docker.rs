@@ -119,7 +119,8 @@ async fn what_an_engine_lacks_is_reported_with_a_hint() {
         .unwrap()
         .to_string();
     assert!(
-        err.contains("agentmine-none") && err.contains("docker/executor-default"),
+        err.contains("agentmine-none")
+            && err.contains("docker/executor-default/build, which uses DOCKER_HOST"),
         "{err}"
     );
     config.docker.runtime = Some("kata".into());

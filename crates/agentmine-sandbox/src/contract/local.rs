@@ -120,6 +120,20 @@ fn limited(state: &std::path::Path) -> LocalBackend {
     LocalBackend::new(&config, state).unwrap()
 }
 
+/// `/ready` asks every few seconds, also while tasks use all CPUs.
+#[tokio::test]
+async fn a_jail_without_namespaces_is_tried_once() {
+    let folder = tempfile::tempdir_in(scratch()).unwrap();
+    let state = folder.path().join("sandboxes");
+    let backend = limited(&state).with_jail(Jail::Alone);
+    backend.check().await.unwrap();
+    assert_eq!(backend.list().await.unwrap().len(), 0);
+    // No jail can be started there.
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::write(&state, "").unwrap();
+    backend.check().await.unwrap();
+}
+
 /// For root the kernel counts no processes but in a cgroup.
 #[tokio::test]
 async fn a_jail_of_root_without_a_cgroup_is_refused() {

@@ -151,15 +151,21 @@ async fn pull(engine: &Engine, name: &str) -> Result<(), SandboxError> {
     let Some((is_refused, why)) = failed else {
         return Ok(());
     };
-    let text = format!(
-        "the image {name:?} does not exist and could not be pulled: {why}. \
-         hint: build it from docker/executor-default, or set another in \
-         command_executor.docker.base_image"
-    );
+    let text = not_pulled(name, &why);
     Err(match is_refused {
         true => SandboxError::Refused(text),
         false => SandboxError::Unavailable(text),
     })
+}
+
+/// A `docker login` on the engine's machine is of no use to an image that its API is asked for.
+fn not_pulled(name: &str, why: &str) -> String {
+    format!(
+        "the engine has no image {name:?}, which could not be pulled: {why}. hint: build it for this engine with \
+         docker/executor-default/build, which uses DOCKER_HOST too, or set another in \
+         command_executor.docker.base_image. It is pulled without credentials: if its registry asks for some, run \
+         `docker pull {name}` on the engine's machine"
+    )
 }
 
 /// Whether the registry has no such image, or not for this engine, as opposed to one that is away or limits requests. In
@@ -247,6 +253,17 @@ mod tests {
             assert!(!is_refusal(&Error::DockerStreamError { error }), "{text}");
         }
         assert!(!is_refusal(&Error::RequestTimeoutError));
+    }
+
+    #[test]
+    fn an_image_that_needs_a_login_is_pulled_by_hand() {
+        let why = "unauthorized: authentication required";
+        let shown = not_pulled("registry.example.com/a/b:1", why);
+        assert!(shown.contains(why), "{shown}");
+        assert!(
+            shown.contains("`docker pull registry.example.com/a/b:1`"),
+            "{shown}"
+        );
     }
 
     #[test]

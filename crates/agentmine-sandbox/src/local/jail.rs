@@ -41,8 +41,9 @@ impl WorkingJail {
             (Jail::Alone, Release::Older | Release::Current) => Some(format!(
                 "this sandbox is weaker than usual: bubblewrap does not work on this machine ({why}), so \
                  commands are confined by Landlock and seccomp only, without namespaces. They can see the machine's \
-                 system folders and its list of processes, they cannot use UDP or Unix sockets or listen on a port, \
-                 and their files are not under /workspace"
+                 system folders and its list of processes, they reach any address on the two ports of their own proxies, \
+                 whatever the web access allows, they cannot use UDP or Unix sockets or listen on a port, and their files \
+                 are not under /workspace"
             )),
             (Jail::Namespaces, Release::Older) if !cgroups.held().contains(&Controller::Memory) => {
                 Some(OLDER.to_owned())
@@ -105,6 +106,11 @@ mod tests {
         };
         let alone = of(Jail::Alone, Release::Current);
         assert!(alone.contains("(bwrap: setting up uid map"), "{alone}");
+        // Landlock knows ports, and no addresses.
+        assert!(
+            alone.contains("reach any address on the two ports"),
+            "{alone}"
+        );
         let older = of(Jail::Namespaces, Release::Older);
         assert!(older.contains("hint: install bubblewrap 0.7"), "{older}");
         assert_eq!(of(Jail::Namespaces, Release::Current), "");

@@ -68,6 +68,8 @@ struct Inner {
     require_namespaces: bool,
     accept_weaker_limits: bool,
     jail: OnceCell<WorkingJail>,
+    /// Set once a jail without namespaces has started.
+    tried: OnceCell<()>,
     cgroups: OnceCell<Cgroups>,
     volumes: OnceCell<Result<Volumes, String>>,
 }
@@ -101,6 +103,7 @@ impl LocalBackend {
             require_namespaces: config.local.require_namespaces,
             accept_weaker_limits: config.local.accept_weaker_limits,
             jail: OnceCell::new(),
+            tried: OnceCell::new(),
             cgroups: OnceCell::new(),
             volumes: OnceCell::new(),
         })))
@@ -344,14 +347,18 @@ impl Backend for LocalBackend {
         if self.jail().await?.jail == Jail::Namespaces {
             return Ok(());
         }
-        // Only a trial start shows whether Landlock works.
-        let spec = SandboxSpec {
-            task: agentmine_domain::TaskId::new(),
-            epoch: agentmine_domain::Epoch(0),
-            role: SandboxRole::Check,
-            image: None,
+        // Only a trial start shows whether Landlock works. One is enough: `/ready` asks every few seconds, and on a busy
+        // machine a start takes longer than it waits.
+        let try_start = || async {
+            let spec = SandboxSpec {
+                task: agentmine_domain::TaskId::new(),
+                epoch: agentmine_domain::Epoch(0),
+                role: SandboxRole::Check,
+                image: None,
+            };
+            self.start(&spec).await?.remove().await
         };
-        self.start(&spec).await?.remove().await
+        self.0.tried.get_or_try_init(try_start).await.copied()
     }
 
     async fn weaknesses(&self) -> Vec<String> {

@@ -310,3 +310,17 @@ async fn sums_since_the_beginning_are_those_over_all_rows(world: World) {
     first.and(second).unwrap();
     world.assert_totals().await;
 }
+
+/// As for a change of the server by logical replication.
+#[tokio::test]
+async fn the_sums_are_folded_where_a_publication_has_all_tables() {
+    on(Database::postgres(), async |world: World| {
+        let publish = "CREATE PUBLICATION everything FOR ALL TABLES";
+        world.database.execute(publish).await;
+        let lease = world.leased(1).await;
+        world.store.end_lease(&lease, &done()).await.unwrap();
+        world.store.fold_totals().await.unwrap();
+        world.assert_totals().await;
+    })
+    .await;
+}

@@ -92,3 +92,38 @@ async fn rows_of_the_first_schema_are_carried_over_on_postgres() {
     sqlx::raw_sql(rows).execute(&mut connection).await.unwrap();
     on(database, async |world: World| carried_over(&world).await).await;
 }
+
+/// A backup reads each table until it has ended, and every session behind a migration that waits for that table waits too.
+#[tokio::test]
+async fn a_migration_that_waits_for_a_backup_lets_others_write_meanwhile() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let database = Database::postgres();
+    database.on_server(r#"CREATE DATABASE "NAME""#).await;
+    let mut worker = PgConnection::connect(&database.url()).await.unwrap();
+    let first = migrator(&migrations::POSTGRES[..1]);
+    first.run(&mut worker).await.unwrap();
+    let mut backup = PgConnection::connect(&database.url()).await.unwrap();
+    let reads = "BEGIN; SELECT count(*) FROM tasks";
+    sqlx::raw_sql(reads).execute(&mut backup).await.unwrap();
+    let meanwhile = async {
+        let writes = async {
+            let waits = "SELECT count(*) > 0 FROM pg_locks WHERE relation = 'tasks'::regclass AND NOT granted";
+            let mut is_waiting = false;
+            while !is_waiting {
+                let seen = sqlx::query_scalar(waits).fetch_one(&mut worker);
+                is_waiting = seen.await.unwrap();
+            }
+            let write = "UPDATE tasks SET title = 'another'";
+            sqlx::raw_sql(write).execute(&mut worker).await.unwrap();
+        };
+        let written = tokio::time::timeout(PATIENCE, writes).await;
+        backup.close().await.unwrap();
+        written.expect("nobody can write while it waits");
+    };
+    let config = database.config();
+    let (migrated, ()) = tokio::join!(connect(&config), meanwhile);
+    let store = migrated.unwrap();
+    store.healthy().await.unwrap();
+    store.close().await;
+    database.remove().await;
+}

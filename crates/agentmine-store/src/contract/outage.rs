@@ -100,6 +100,8 @@ async fn a_read_only_server_after_a_failover_is_unavailable() {
             store.set_phase(&lease, Phase::Running).await,
             store.append_step(&lease, &note("x")).await.map(|_| ()),
             store.end_lease(&lease, &done()).await,
+            store.healthy().await,
+            store.figures().await.map(|_| ()),
             connect(&database.config()).await.map(|_| ()),
         ] {
             let Err(StoreError::Unavailable(reason)) = outcome else {
@@ -116,6 +118,7 @@ async fn a_read_only_server_after_a_failover_is_unavailable() {
         let writable = format!("ALTER DATABASE \"NAME\" RESET ALL; {CUT}");
         database.on_server(&writable).await;
         store.set_phase(&lease, Phase::Running).await.unwrap();
+        store.healthy().await.unwrap();
     })
     .await;
 }
@@ -217,6 +220,20 @@ async fn the_isolation_that_the_server_prefers_changes_nothing() {
             .await;
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_new_database_that_lacks_characters_is_refused() {
+    let database = Database::postgres();
+    let create = r#"CREATE DATABASE "NAME" ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"#;
+    database.on_server(create).await;
+    let Err(StoreError::Fault(reason)) = connect(&database.config()).await.map(|_| ()) else {
+        panic!("it is used");
+    };
+    for part in ["LATIN1", "hint: ", "UTF8"] {
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+    database.remove().await;
 }
 
 #[tokio::test]

@@ -15,6 +15,32 @@ facts! {
     a_second_pause_in_one_epoch_is_reported_too,
     a_failed_task_whose_result_was_found_is_done,
     an_end_that_is_reported_is_noted_and_a_pause_is_not,
+    an_end_that_cannot_be_reported_for_a_month_is_given_up,
+}
+
+/// As where the tracker of a task was removed from the configuration.
+async fn an_end_that_cannot_be_reported_for_a_month_is_given_up(world: World) {
+    let store = &world.store;
+    let stopped = world.new_task(1).await.id;
+    store.request_stop(stopped, "no").await.unwrap();
+    let paused = world.new_task(2).await.id;
+    store.request_pause(paused, "later").await.unwrap();
+    let pass = async |days: u64| {
+        let ago = match *world.database {
+            Database::Sqlite(_) => (days * 86_400_000).to_string(),
+            Database::Postgres { .. } => format!("interval '{} hours'", days * 24),
+        };
+        let sql = format!("UPDATE tasks SET updated_at = updated_at - {ago}");
+        world.database.execute(&sql).await;
+        world.sweep(MINUTE).await;
+    };
+    pass(29).await;
+    assert_eq!(world.unreported().await, [stopped, paused]);
+    pass(1).await;
+    assert_eq!(world.unreported().await, [paused], "it may end again");
+    store.request_stop(paused, "no").await.unwrap();
+    world.sweep(MINUTE).await;
+    assert_eq!(world.unreported().await, [paused]);
 }
 
 async fn an_end_that_is_reported_is_noted_and_a_pause_is_not(world: World) {

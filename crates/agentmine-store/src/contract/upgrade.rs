@@ -16,8 +16,8 @@ use crate::migrations::{self, Embedded, migrator};
 use crate::sql::Dialect;
 
 /// Levels at which no deployed version ever stood: several migrations came with one version.
-const NEVER_DEPLOYED: [i64; 17] = [
-    1, 2, 3, 5, 7, 10, 11, 13, 15, 16, 18, 19, 20, 21, 23, 24, 25,
+const NEVER_DEPLOYED: [i64; 18] = [
+    1, 2, 3, 5, 7, 10, 11, 13, 15, 16, 18, 19, 20, 21, 23, 24, 25, 26,
 ];
 
 /// A scan of the future, since the statement of a recorded one is executed again long after it.

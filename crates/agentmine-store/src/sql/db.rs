@@ -44,6 +44,8 @@ pub(crate) trait Dialect: Database {
     const LOCK_FREE: &'static str;
     /// `{lock shared}`: locks the selected rows against a change.
     const LOCK_SHARED: &'static str;
+    /// Selects whether the server takes no writes, as a standby after a failover; `None` if there is no server.
+    const IS_READ_ONLY: Option<&'static str>;
     /// Selects the name, rows and bytes of each table, largest first.
     const SIZES: &'static str;
     /// Appends a step of the lease $1 to $3 with token $4, kind $5, payload $6 and milliseconds $7. Returns its number; no row if

@@ -16,6 +16,9 @@ const READ_ONLY: &str = "25006";
 /// The SQLSTATE of a server without a free connection: too many clients already.
 pub(super) const FULL: &str = "53300";
 
+/// The SQLSTATE of a wrong password, or of a user that does not exist.
+const WRONG_PASSWORD: &str = "28P01";
+
 /// The SQLSTATE of a statement that the user may not execute.
 pub(super) const NOT_ALLOWED: &str = "42501";
 
@@ -26,6 +29,8 @@ pub(crate) enum Failure {
     /// The lease has run out, and is not taken.
     Expired(TaskId),
     Database(sqlx::Error),
+    /// The server answers, and takes no writes.
+    ReadOnly,
     /// The time limit passed.
     TimedOut,
     Fault(String),
@@ -103,7 +108,20 @@ impl Failure {
     pub(super) fn is_read_only(&self) -> bool {
         match self {
             Self::Database(error) => code(error).as_deref() == Some(READ_ONLY),
+            Self::ReadOnly => true,
             Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
+        }
+    }
+
+    /// Whether others were in the way: they held a lock for too long, or waited for this one.
+    pub(super) fn is_contention(&self) -> bool {
+        match self {
+            Self::Database(error) => code(error).is_some_and(|code| is_contention(&code)),
+            Self::Fenced(_)
+            | Self::Expired(_)
+            | Self::ReadOnly
+            | Self::TimedOut
+            | Self::Fault(_) => false,
         }
     }
 
@@ -117,13 +135,18 @@ impl Failure {
                     || code.starts_with("08")
                     || is_idle_limit(&code)
             }),
-            Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
+            Self::Fenced(_)
+            | Self::Expired(_)
+            | Self::ReadOnly
+            | Self::TimedOut
+            | Self::Fault(_) => false,
         }
     }
 
     pub(super) fn presence(&self) -> Presence {
         match self {
             Self::Fenced(_) | Self::Expired(_) | Self::Fault(_) => Presence::There,
+            Self::ReadOnly => Presence::Away,
             Self::TimedOut | Self::Database(sqlx::Error::PoolTimedOut) => Presence::Silent,
             Self::Database(error) => match code(error) {
                 // The statement's own time limit, or somebody who cancelled it; or this process was stalled.
@@ -145,6 +168,7 @@ impl Failure {
                 self.is_broken_connection()
                     || code(error).is_some_and(|code| is_contention(&code) || code == READ_ONLY)
             }
+            Self::ReadOnly => true,
             Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
         }
     }
@@ -155,7 +179,11 @@ impl Failure {
             Self::Database(error) => error
                 .as_database_error()
                 .is_some_and(|error| error.is_unique_violation()),
-            Self::Fenced(_) | Self::Expired(_) | Self::TimedOut | Self::Fault(_) => false,
+            Self::Fenced(_)
+            | Self::Expired(_)
+            | Self::ReadOnly
+            | Self::TimedOut
+            | Self::Fault(_) => false,
         }
     }
 
@@ -178,6 +206,10 @@ impl Failure {
                 StoreError::Fenced(task)
             }
             Self::Expired(task) => StoreError::Expired(task),
+            Self::ReadOnly => StoreError::Unavailable(format!(
+                "{address}: the server is read-only, for example a standby, or one whose disk is full. hint: point store.url \
+                 to the primary"
+            )),
             Self::TimedOut => {
                 StoreError::Unavailable(format!("{address}: no answer within the time limit"))
             }
@@ -186,6 +218,12 @@ impl Failure {
                 StoreError::Unavailable(format!(
                     "{address}: {error}. hint: all processes together need store.max_connections each, and two more for \
                      each consumer; lower store.max_connections, or raise max_connections of the server"
+                ))
+            }
+            Self::Database(error) if code(&error).as_deref() == Some(WRONG_PASSWORD) => {
+                StoreError::Fault(format!(
+                    "{address}: {error}. hint: correct user and password in store.url (AGENTMINE_STORE_URL), and percent-encode \
+                     special characters in the password (@ is %40)"
                 ))
             }
             Self::Database(sqlx::Error::PoolTimedOut) => StoreError::Unavailable(format!(
@@ -201,7 +239,7 @@ impl Failure {
 
 /// Postgres: invalid password, invalid authorization.
 fn is_refused_login(error: &sqlx::Error) -> bool {
-    code(error).is_some_and(|code| matches!(code.as_str(), "28P01" | "28000"))
+    code(error).is_some_and(|code| matches!(code.as_str(), WRONG_PASSWORD | "28000"))
 }
 
 fn is_outage(error: &sqlx::Error) -> bool {
@@ -270,6 +308,7 @@ mod tests {
                 Presence::Silent,
             ),
             (Failure::Database(sqlx::Error::RowNotFound), Presence::There),
+            (Failure::ReadOnly, Presence::Away),
             (io(), Presence::Away),
         ] {
             assert_eq!(failure.presence(), presence, "{failure:?}");

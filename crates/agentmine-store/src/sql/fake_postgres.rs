@@ -24,17 +24,32 @@ pub(super) async fn server(answer: Answer) -> String {
 
 /// Has no free connection at first, and lets all later ones in. Returns the URL.
 pub(super) async fn full_for(connections: usize) -> String {
+    refusing(
+        connections,
+        b"SFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0",
+    )
+    .await
+}
+
+/// Refuses the password of everybody. Returns the URL.
+pub(super) async fn wrong_password() -> String {
+    let fields = b"SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user \"u\"\0\0";
+    refusing(usize::MAX, fields).await
+}
+
+/// Refuses the first connections with the fields of an error, and lets all later ones in. Returns the URL.
+async fn refusing(connections: usize, fields: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         for number in 0.. {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let is_full = number < connections;
+            let is_refused = number < connections;
             tokio::spawn(async move {
                 // The first part of what the client sends.
                 let _ = stream.read_i32().await;
-                let reply = match is_full {
-                    true => full(),
+                let reply = match is_refused {
+                    true => refusal(fields),
                     false => WELCOME.to_vec(),
                 };
                 let _ = stream.write_all(&reply).await;
@@ -47,8 +62,7 @@ pub(super) async fn full_for(connections: usize) -> String {
 }
 
 /// `ErrorResponse`.
-fn full() -> Vec<u8> {
-    let fields = b"SFATAL\0VFATAL\0C53300\0Msorry, too many clients already\0\0";
+fn refusal(fields: &[u8]) -> Vec<u8> {
     let length = u32::try_from(fields.len() + 4).unwrap();
     [b"E".as_slice(), &length.to_be_bytes(), fields].concat()
 }

@@ -14,7 +14,7 @@ use super::arg::args;
 use super::db::{Db, Dialect};
 use super::failure::Failure;
 use super::row::{AgeRow, HeldFilesRow, ScopedRow, StandingRow, priority, scope};
-use super::store::SqlStore;
+use super::store::{SqlStore, refuse_read_only};
 use super::totals;
 use crate::{Backlog, FigureStore, Figures, StoreError, TaskCount, TaskStanding, Totals};
 
@@ -23,6 +23,8 @@ impl<D: Dialect> FigureStore for SqlStore<D> {
     async fn figures(&self) -> Result<Figures, StoreError> {
         self.run("figures", || async {
             let mut db = self.connection().await?;
+            // Otherwise they would look up to date during such an outage.
+            refuse_read_only(&mut db).await?;
             let slots: Option<i64> = db.scalar("SELECT slots FROM demand", &[]).await?;
             Ok(Figures {
                 tasks: tasks(&mut db).await?,

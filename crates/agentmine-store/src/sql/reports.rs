@@ -22,6 +22,10 @@ use crate::{ReportStore, StoreError};
 /// How many ends one sweep notes as reported.
 const NOTED_AT_ONCE: u32 = 500;
 
+/// After this long an unreported end is given up, for example because no consumer has its tracker any more; otherwise the
+/// fleet would keep a worker and the task's effects for it for ever.
+const GIVEN_UP: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// An end that was reported longer ago is not looked at again.
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(24 * 3600);
 
@@ -125,16 +129,17 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
 }
 
 /// Notes which ends are reported, so that [`ReportStore::unreported`] need not look for them among the effects of
-/// all tasks that there ever were.
+/// all tasks that there ever were. One that is as old as [`GIVEN_UP`] counts too.
 pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Failure> {
     let reported: Vec<IdRow> = tx
         .rows(
             "SELECT {columns} FROM tasks t
              WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported AND state <> 'paused'
-               AND (SELECT count(*) FROM effects e
-                    WHERE {label of t} AND e.done_at IS NOT NULL) > 0
+               AND ((SELECT count(*) FROM effects e
+                     WHERE {label of t} AND e.done_at IS NOT NULL) > 0
+                    OR {millis(}{now} - updated_at{)millis} >= $2)
              ORDER BY number LIMIT $1",
-            args![NOTED_AT_ONCE],
+            args![NOTED_AT_ONCE, GIVEN_UP],
         )
         .await?;
     for row in reported {
@@ -142,9 +147,10 @@ pub(super) async fn note_reported<D: Dialect>(tx: &mut Db<D>) -> Result<(), Fail
         tx.execute(
             "UPDATE tasks AS t SET end_reported = true
              WHERE id = $1 AND {state} IN ('done', 'failed', 'stopped')
-               AND EXISTS (SELECT 1 FROM effects e
-                           WHERE {label of t} AND e.done_at IS NOT NULL)",
-            args![TaskId::try_from(row)?],
+               AND (EXISTS (SELECT 1 FROM effects e
+                            WHERE {label of t} AND e.done_at IS NOT NULL)
+                    OR {millis(}{now} - updated_at{)millis} >= $2)",
+            args![TaskId::try_from(row)?, GIVEN_UP],
         )
         .await?;
     }

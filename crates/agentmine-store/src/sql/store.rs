@@ -233,11 +233,23 @@ impl<D: Dialect> SqlStore<D> {
     }
 }
 
+/// Refuses a server that answers and takes no writes: nobody can work with it.
+pub(super) async fn refuse_read_only<D: Dialect>(db: &mut Db<D>) -> Result<(), Failure> {
+    let Some(is_read_only) = D::IS_READ_ONLY else {
+        return Ok(());
+    };
+    match db.scalar::<bool>(is_read_only, &[]).await? {
+        Some(true) => Err(Failure::ReadOnly),
+        Some(false) | None => Ok(()),
+    }
+}
+
 #[async_trait]
 impl<D: Dialect> Store for SqlStore<D> {
     async fn healthy(&self) -> Result<(), StoreError> {
         self.run("healthy", || async {
             let mut db = self.connection().await?;
+            refuse_read_only(&mut db).await?;
             let newest = "SELECT max(version) FROM _sqlx_migrations WHERE success";
             let seen = db.scalar::<Option<i64>>(newest, &[]).await?.flatten();
             let needed = migrations::newest(D::MIGRATIONS);

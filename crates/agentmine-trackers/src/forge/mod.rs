@@ -53,7 +53,7 @@ pub(crate) use scan::{
 };
 pub(crate) use section::Section;
 pub(crate) use tracker::forge_tracker;
-pub(crate) use transport::{BodyFault, Call, Dialect, SIGN_ON, http_client};
+pub(crate) use transport::{BodyFault, Call, Dialect, SIGN_ON, explained, http_client};
 pub(crate) use who::{Known, Membership, NamedPeople, Permission, admission};
 
 #[cfg(test)]

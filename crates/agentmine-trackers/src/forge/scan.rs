@@ -157,7 +157,11 @@ impl Faults {
     fn begin(&self, what: &str, error: &TrackerError) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.insert(what.to_owned(), error.to_string()).is_none() {
-            tracing::warn!(what, %error, "it cannot be scanned and is skipped until it can");
+            tracing::warn!(
+                what,
+                %error,
+                "it cannot be scanned and is skipped until it can. hint: `agentmine doctor` checks it"
+            );
         }
     }
 

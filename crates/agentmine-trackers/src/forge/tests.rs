@@ -1,6 +1,7 @@
 //! The client against a forge that is not GitHub: other headers, other refusals. What GitHub does to it
 //! is in `github/tests.rs`.
 
+use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,10 @@ use super::*;
 use crate::error::TrackerError;
 
 fn client(server: &MockServer, max_wait: Duration) -> Client {
+    client_at(&server.uri(), max_wait)
+}
+
+fn client_at(uri: &str, max_wait: Duration) -> Client {
     let mut headers = HeaderMap::new();
     headers.insert("private-token", HeaderValue::from_static("glpat-canary"));
     let dialect = Dialect {
@@ -42,7 +47,7 @@ fn client(server: &MockServer, max_wait: Duration) -> Client {
         turn: Duration::from_millis(50),
         max_body: 1 << 20,
     };
-    let base = Url::parse(&server.uri()).unwrap().join("api/v4").unwrap();
+    let base = Url::parse(uri).unwrap().join("api/v4").unwrap();
     Client::new(dialect, &base, limits).unwrap()
 }
 
@@ -63,6 +68,25 @@ async fn requests(server: &MockServer) -> usize {
 }
 
 const PATIENT: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_server_without_tls_is_reported_with_what_to_do() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut hello) = (stream.unwrap(), [0; 4096]);
+            let _ = stream.read(&mut hello);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.read(&mut hello);
+        }
+    });
+    let client = client_at(&format!("https://{address}"), PATIENT);
+    let error = client.get(client.url(["user"])).await.unwrap_err();
+    assert!(matches!(error, TrackerError::Unavailable { .. }), "{error}");
+    let hint = ". hint: the server seems to expect http:// in `api_url`, not https://";
+    assert!(error.to_string().contains(hint), "{error}");
+}
 
 #[tokio::test]
 async fn pages_are_followed_with_the_credentials_of_the_dialect() {

@@ -11,7 +11,7 @@ use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::Secret;
 use agentmine_runtime::permit::Permit;
 use agentmine_runtime::redact::Redactor;
-use agentmine_runtime::tls::Authority;
+use agentmine_runtime::tls::{self, Authority, TlsFault};
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
@@ -456,8 +456,30 @@ fn failed_by_itself(detail: String, reply: &Reply, now: DateTime<Utc>) -> Outcom
 }
 
 fn failed(error: reqwest::Error, redactor: &Redactor, acted: Acted) -> Outcome {
-    let detail = redactor.redact(chain(&error.without_url()));
+    let detail = redactor.redact(explained(error));
     Outcome::Failed(Fault::new(detail), acted)
+}
+
+/// An error of a request with its causes on one line, and with what to do about a fault of TLS.
+pub(crate) fn explained(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let text = chain(&error);
+    let Some(fault) = tls::fault(&error) else {
+        return text;
+    };
+    let hint = match fault {
+        TlsFault::Untrusted => {
+            "name a PEM file with the authority that issued the server's certificate in `ca_file` of this tracker"
+        }
+        TlsFault::WrongName => {
+            "the host in `api_url` must be a name that the server's certificate is for"
+        }
+        TlsFault::OutOfDate => {
+            "renew the server's certificate, and check the clock of this machine"
+        }
+        TlsFault::Plain => "the server seems to expect http:// in `api_url`, not https://",
+    };
+    format!("{text}. hint: {hint}")
 }
 
 /// Which permissions of the token would allow what was refused, where GitHub names them:

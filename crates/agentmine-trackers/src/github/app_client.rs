@@ -16,7 +16,7 @@ use url::Url;
 use super::fault::{LIMITS, invalid, unavailable};
 use super::key_file::AppKeyFile;
 use crate::error::TrackerError;
-use crate::forge::{RequestLimits, Section, http_client, own_address};
+use crate::forge::{RequestLimits, Section, explained, http_client, own_address};
 
 /// GitHub accepts ten minutes at most, and clocks differ.
 const JWT_LASTS: i64 = 540;
@@ -135,7 +135,7 @@ impl AppClient {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let away = |error: reqwest::Error| unavailable(format!("{}", error.without_url()));
+        let away = |error: reqwest::Error| unavailable(explained(error));
         let mut response = request.send().await.map_err(away)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let mut answer = Vec::new();

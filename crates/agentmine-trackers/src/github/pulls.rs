@@ -92,7 +92,7 @@ impl Api {
     ) -> Result<(), TrackerError> {
         let item = &self.current(item).await?;
         let url = self.repo_url(&item.repo_path, &["pulls", &number.to_string()])?;
-        let body = text(new);
+        let body = json!({ "body": body(new) });
         let call = Call::write(Method::PATCH, url, permit).json(&body);
         let sent = self.client.send(&call);
         let reply = around("tracker.pull_request_update", sent).await?;
@@ -127,10 +127,13 @@ impl Api {
         permit: &Permit,
     ) -> Result<Opened, TrackerError> {
         let url = self.repo_url(&item.repo_path, &["pulls"])?;
-        let mut body = text(new);
-        body["head"] = Value::from(new.head.as_str());
-        body["base"] = Value::from(new.base.as_str());
-        body["draft"] = Value::from(draft);
+        let body = json!({
+            "title": new.title.chars().take(MAX_TITLE).collect::<String>(),
+            "body": body(new),
+            "head": new.head,
+            "base": new.base,
+            "draft": draft,
+        });
         let call = Call::write(Method::POST, url, permit).json(&body);
         let sent = self.client.send_once(&call, attempts);
         let reply = match around("tracker.pull_request_create", sent).await? {
@@ -145,11 +148,8 @@ impl Api {
     }
 }
 
-fn text(new: &NewPullRequest) -> Value {
-    json!({
-        "title": new.title.chars().take(MAX_TITLE).collect::<String>(),
-        "body": marker::cut(&new.body, MAX_TEXT),
-    })
+fn body(new: &NewPullRequest) -> String {
+    marker::cut(&new.body, MAX_TEXT)
 }
 
 fn refusal(reply: &Reply, is_draft: bool) -> Result<Opened, TrackerError> {

@@ -28,15 +28,6 @@ enum Readiness {
     Ready,
 }
 
-impl Readiness {
-    fn of(draft: bool) -> Self {
-        match draft {
-            true => Self::Draft,
-            false => Self::Ready,
-        }
-    }
-}
-
 /// What became of a request to open one.
 enum Opened {
     Yes(PullRequest),
@@ -96,7 +87,7 @@ impl Api {
         }
     }
 
-    /// Keeps it a draft, or not: somebody may have marked it as ready since.
+    /// Keeps its title, and with it whether it is a draft: somebody may have marked it as ready since.
     pub(super) async fn update_pull_request(
         &self,
         item: &ItemRef,
@@ -107,9 +98,7 @@ impl Api {
         let what = format!("merge request {number} of {}", item.repo_path);
         let number = number.to_string();
         let url = self.project_url(&item.repo_id, &["merge_requests", &number]);
-        let reply = self.client.get(url.clone()).await?;
-        let now: MergeRequest = reply.ok(&what)?.json()?;
-        let body = text(new, Readiness::of(now.draft));
+        let body = json!({ "description": description(new) });
         let call = Call::write(Method::PUT, url, permit).json(&body);
         let sent = self.client.send(&call);
         let reply = around("tracker.pull_request_update", sent).await?;
@@ -145,9 +134,16 @@ impl Api {
         permit: &Permit,
     ) -> Result<Opened, TrackerError> {
         let url = self.project_url(&item.repo_id, &["merge_requests"]);
-        let mut body = text(new, Readiness::of(new.draft));
-        body["source_branch"] = Value::from(new.head.as_str());
-        body["target_branch"] = Value::from(new.base.as_str());
+        let readiness = match new.draft {
+            true => Readiness::Draft,
+            false => Readiness::Ready,
+        };
+        let body = json!({
+            "title": title(&new.title, readiness),
+            "description": description(new),
+            "source_branch": new.head,
+            "target_branch": new.base,
+        });
         let call = Call::write(Method::POST, url, permit).json(&body);
         let sent = self.client.send_once(&call, attempts);
         let reply = match around("tracker.pull_request_create", sent).await? {
@@ -178,11 +174,8 @@ fn names_no_source(reply: &Reply) -> bool {
     said.any(|it| it.as_str().is_some_and(|it| it.contains("does not exist")))
 }
 
-fn text(new: &NewPullRequest, readiness: Readiness) -> Value {
-    json!({
-        "title": title(&new.title, readiness),
-        "description": without_quick_actions(&marker::cut(&new.body, MAX_TEXT)),
-    })
+fn description(new: &NewPullRequest) -> String {
+    without_quick_actions(&marker::cut(&new.body, MAX_TEXT))
 }
 
 /// A title that says what is wanted, whatever it began with.

@@ -515,7 +515,7 @@ impl Tracker for LocalTracker {
         let new = new.clone();
         self.run(move |inner| {
             let _locked = inner.lock_to_write(&permit)?;
-            records::write_pull(&inner.folders.pulls(), number, &new).map(drop)
+            records::update_pull(&inner.folders.pulls(), number, new)
         })
         .await
     }

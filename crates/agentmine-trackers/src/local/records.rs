@@ -103,12 +103,21 @@ pub(super) fn find_pull(folder: &Path, head: &str) -> Result<Option<PullRequest>
     Ok(found)
 }
 
-/// Writes the file of a new or a changed pull request.
-pub(super) fn write_pull(
+/// Changes the text of a pull request, and keeps its title.
+pub(super) fn update_pull(
     folder: &Path,
     number: u64,
-    new: &NewPullRequest,
-) -> Result<PathBuf, TrackerError> {
+    mut new: NewPullRequest,
+) -> Result<(), TrackerError> {
+    let known = read(&folder.join(format!("{number}.md")))?;
+    if let Some(title) = known.and_then(|known| known.head.title) {
+        new.title = title;
+    }
+    write_pull(folder, number, &new).map(drop)
+}
+
+/// Writes the file of a new or a changed pull request.
+fn write_pull(folder: &Path, number: u64, new: &NewPullRequest) -> Result<PathBuf, TrackerError> {
     let path = folder.join(format!("{number}.md"));
     let content = format!(
         "---\ntitle: {}\nhead: {}\nbase: {}\nstate: open\ndraft: {}\nauthor: {LOGIN}\ncreated_at: {}\n---\n\n{}\n",

@@ -13,6 +13,12 @@ use crate::embedded::{self, Kind};
 
 /// Names of models that are shown.
 const SHOWN: usize = 6;
+/// The hosts of Azure OpenAI, where `model.name` is a deployment and the list has the models that can be deployed.
+const AZURE: [&str; 3] = [
+    ".openai.azure.com",
+    ".services.ai.azure.com",
+    ".cognitiveservices.azure.com",
+];
 
 /// Each tracker: its section, its token, and what the token allows.
 pub(super) async fn trackers(config: &Config, kind: Kind, clocks: &Clocks) -> Vec<Finding> {
@@ -221,24 +227,35 @@ pub(super) async fn model(config: &Config, clocks: &Clocks) -> Vec<Finding> {
             "{host} answers, but does not list its models, so `{name}` could not be looked up"
         ))
         .fix("check that model.base_url ends in /v1"),
-        Some(models) if offers(&models, name) => Finding::good(format!("{name} at {host}")),
-        Some(models) => {
-            let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
-            let more = models.len().saturating_sub(shown.len());
-            let more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            Finding::failed(format!("{host} has no model `{name}`")).fix(match shown.is_empty() {
-                true => "it has no models at all: load one on the server".to_owned(),
-                false => format!(
-                    "set model.name (AGENTMINE_MODEL_NAME) to one of: {}{more}",
-                    shown.join(", ")
-                ),
-            })
-        }
+        Some(models) => of_list(host, name, &models),
     }]
+}
+
+/// What the list of a server's models says about the one of this name.
+fn of_list(host: &str, name: &str, models: &[String]) -> Finding {
+    if AZURE.iter().any(|azure| host.ends_with(azure)) {
+        return Finding::warning(format!(
+            "{host} answers, but does not list its deployments, so `{name}` could not be looked up"
+        ))
+        .fix("check that model.name (AGENTMINE_MODEL_NAME) is the name of a deployment");
+    }
+    if offers(models, name) {
+        return Finding::good(format!("{name} at {host}"));
+    }
+    let shown: Vec<&str> = models.iter().take(SHOWN).map(String::as_str).collect();
+    let more = models.len().saturating_sub(shown.len());
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    Finding::failed(format!("{host} has no model `{name}`")).fix(match shown.is_empty() {
+        true => "it has no models at all: load one on the server".to_owned(),
+        false => format!(
+            "set model.name (AGENTMINE_MODEL_NAME) to one of: {}{more}",
+            shown.join(", ")
+        ),
+    })
 }
 
 /// It was asked once, so the number of tries says nothing.
@@ -249,8 +266,51 @@ fn unanswered(error: &LlmError) -> String {
     }
 }
 
-/// Ollama lists `qwen3:latest` for what is called `qwen3`.
+/// Ollama lists `qwen3:latest` for what is called `qwen3`. OpenRouter and Hugging Face list `a/b` for what may be called
+/// `a/b:fast`.
 fn offers(models: &[String], name: &str) -> bool {
     let latest = format!("{name}:latest");
-    models.iter().any(|it| *it == name || *it == latest)
+    let base = name.rsplit_once(':').map(|(base, _)| base);
+    let base = base.filter(|base| base.contains('/'));
+    models
+        .iter()
+        .any(|it| *it == name || *it == latest || Some(it.as_str()) == base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Outcome;
+    use super::*;
+
+    fn outcome(host: &str, name: &str, models: &[&str]) -> Outcome {
+        let models: Vec<String> = models.iter().map(ToString::to_string).collect();
+        of_list(host, name, &models).outcome
+    }
+
+    #[test]
+    fn a_model_counts_as_offered_under_each_name_that_the_server_takes() {
+        let ollama = ["qwen3:latest", "qwen3:8b"];
+        assert_eq!(outcome("127.0.0.1", "qwen3", &ollama), Outcome::Good);
+        assert_eq!(outcome("127.0.0.1", "qwen3:8b", &ollama), Outcome::Good);
+        assert_eq!(outcome("127.0.0.1", "qwen3:4b", &ollama), Outcome::Failed);
+        let own = outcome("vm.westeurope.cloudapp.azure.com", "qwen3:4b", &ollama);
+        assert_eq!(own, Outcome::Failed);
+        let router = ["acme/large"];
+        assert_eq!(
+            outcome("router", "acme/large:nitro", &router),
+            Outcome::Good
+        );
+        assert_eq!(
+            outcome("router", "acme/small:nitro", &router),
+            Outcome::Failed
+        );
+        assert_eq!(outcome("127.0.0.1", "qwen3", &[]), Outcome::Failed);
+    }
+
+    #[test]
+    fn a_list_without_deployments_fails_no_deployment() {
+        let finding = of_list("a.openai.azure.com", "our-gpt", &["gpt-5".to_owned()]);
+        assert_eq!(finding.outcome, Outcome::Warning);
+        assert!(finding.fix.unwrap().contains("a deployment"));
+    }
 }

@@ -182,7 +182,7 @@ fn project(folder: &Path) -> anyhow::Result<PathBuf> {
 async fn remember(client: &Client) -> anyhow::Result<()> {
     for n in 0..RECORDS {
         let record = json!({ "id": format!("record-{n}"), "category": "tooling", "title": format!("Decision {n}"),
-            "status": "active", "content": "What was decided, and why. ".repeat(20) });
+            "source": "human", "content": "What was decided, and why. ".repeat(20) });
         call(client, "memory_add", &record).await?;
     }
     Ok(())

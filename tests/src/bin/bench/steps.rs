@@ -295,6 +295,7 @@ fn brief() -> Brief {
         memory: String::new(),
         branch: "agentmine/issue-1".into(),
         workspace: "/workspace".into(),
+        command_tool: TOOL.into(),
         command_timeout: Some(1800),
         refused_commands: Vec::new(),
         allowed_commands: Vec::new(),

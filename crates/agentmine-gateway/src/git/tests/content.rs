@@ -631,3 +631,63 @@ async fn a_protected_path_in_an_unrelated_history_is_refused_beside_the_same_fil
     assert!(shown.contains(reason), "{shown}");
     assert_eq!(world.upstream_head("work").await, "");
 }
+
+/// A push could choose commits that have the file as it wants it, so that the newest is not among those that are compared.
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_merge_of_many_old_commits_does_not_undo_a_change_of_a_protected_path(
+    #[case] kind: Kind,
+) {
+    let world = with_protected_workflow(kind).await;
+    let human = world.home.path().join("human");
+    world
+        .git(&human, "checkout -q -B old origin/main~1")
+        .await
+        .ok();
+    let mut parents = String::from("-p origin/main");
+    for n in 1..=8 {
+        let old = world.commit(&human, &format!("old{n}.txt")).await;
+        parents += &format!(" -p {old}");
+    }
+    world.git(&human, "push -q origin old").await.ok();
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work origin/old").await.ok();
+    let own = world.commit(&repo, "one.txt").await;
+    let merge = format!("commit-tree {parents} -m merge {own}^{{tree}}");
+    let merge = world.git(&repo, &merge).await.ok();
+    let push = format!("push origin {merge}:refs/heads/work");
+    let shown = world.git(&repo, &push).await.err();
+    assert!(shown.contains("merges too many commits"), "{shown}");
+    assert_eq!(world.upstream_head("work").await, "");
+}
+
+/// The branch of another task could begin at the older commit.
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_protected_path_is_not_changed_by_a_commit_below_one_that_restores_it(
+    #[case] kind: Kind,
+) {
+    let world = with_protected_workflow(kind).await;
+    let repo = world.clone_into("repo", &[]).await;
+    world.git(&repo, "switch -qc work").await.ok();
+    write(&repo, ".github/workflows/ci.yml", "on: [push]\n");
+    let changed = world.commit(&repo, "one.txt").await;
+    write(&repo, ".github/workflows/ci.yml", "on: push\n");
+    let restored = world.commit(&repo, "two.txt").await;
+    // A merge of an old commit, and one that restores what that undid.
+    let old = "commit-tree -p origin/main -p origin/main~1 -m old origin/main~1^{tree}";
+    let old = world.git(&repo, old).await.ok();
+    let new = format!("commit-tree -p {old} -p origin/main -m new origin/main^{{tree}}");
+    let new = world.git(&repo, &new).await.ok();
+    for (head, below) in [(restored, changed), (new, old)] {
+        let push = format!("push origin {head}:refs/heads/work");
+        let shown = world.git(&repo, &push).await.err();
+        let reason = format!("Take the change out of commit {}", &below[..12]);
+        assert!(shown.contains(&reason), "{shown}");
+        assert_eq!(world.upstream_head("work").await, "");
+    }
+}

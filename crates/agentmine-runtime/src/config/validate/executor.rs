@@ -8,6 +8,8 @@ use crate::config::outbound_proxy::OutboundProxy;
 use crate::config::secret::Secret;
 use crate::config::size::ByteSize;
 
+/// The longest name of a built-in server: with `_execute_command` it makes 64 characters, the most that model APIs accept.
+const MAX_SERVER_NAME: usize = 48;
 /// Docker refuses less memory, and no workspace fits on less disk.
 const SMALLEST: ByteSize = ByteSize::from_bytes(6 << 20);
 
@@ -67,17 +69,17 @@ impl Rules<'_> {
 
     fn server(&mut self, key: &str, server: &McpServer) {
         // Tools are named `server:tool`, so the name itself has no colon.
-        let fine = !server.name.is_empty()
+        let fine = (1..=MAX_SERVER_NAME).contains(&server.name.len())
             && server
                 .name
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-        let expected = "letters, digits, `-` and `_`";
+        let expected = format!("1 to {MAX_SERVER_NAME} letters, digits, `-` and `_`");
         self.expect(
             &format!("{key}.name"),
             fine,
             || shown(&server.name),
-            expected,
+            &expected,
         );
         let fine = server
             .command

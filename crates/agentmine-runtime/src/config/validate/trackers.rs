@@ -32,6 +32,23 @@ impl Rules<'_> {
             self.fault(&format!("{section}.api_url"), seen, expected)
                 .hint = Some(format!("write `https://api.{}/`", cut(host)));
         }
+        let has_path = github.api_url.path() != "/";
+        let is_page = !has_path && !host.starts_with("api.") && !host.ends_with(".ghe.com");
+        if github.api_url.scheme() == "https" && is_page {
+            let hint = match host {
+                "github.com" | "www.github.com" => {
+                    "remove it: the default is the API of github.com"
+                }
+                _ => "write `https://HOST/api/v3/`",
+            };
+            let seen = format!("the host {} without a path", shown(host));
+            self.fault(
+                &format!("{section}.api_url"),
+                seen,
+                "the address of the API",
+            )
+            .hint = Some(hint.into());
+        }
         for (at, name) in github.repositories.iter().enumerate() {
             let fine = name.split_once('/').is_some_and(|(owner, name)| {
                 let part = |part: &str| {

@@ -43,6 +43,7 @@ mod tests {
     use std::str::FromStr as _;
 
     use super::*;
+    use crate::StoreError;
     use crate::sql::failure::Failure;
     use crate::sql::fake_postgres;
 
@@ -61,6 +62,22 @@ mod tests {
             "too many clients already",
             "hint: ",
             "store.max_connections",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_password_is_reported_with_what_to_do() {
+        let url = fake_postgres::wrong_password().await;
+        let refused = attempt(&options(&url)).await.unwrap_err();
+        let error = Failure::from(refused).at("h:1/db");
+        assert!(matches!(error, StoreError::Fault(_)), "{error}");
+        let shown = error.to_string();
+        for part in [
+            "password authentication failed",
+            "hint: ",
+            "AGENTMINE_STORE_URL",
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }

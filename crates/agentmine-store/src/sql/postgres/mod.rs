@@ -1,6 +1,7 @@
 //! What is Postgres's own.
 
 mod connect;
+mod encoding;
 mod inspect;
 mod open;
 mod pooler;
@@ -54,6 +55,8 @@ impl Dialect for Postgres {
     const LOCK: &'static str = " FOR NO KEY UPDATE";
     const LOCK_FREE: &'static str = " FOR NO KEY UPDATE SKIP LOCKED";
     const LOCK_SHARED: &'static str = " FOR SHARE";
+    const IS_READ_ONLY: Option<&'static str> =
+        Some("SELECT current_setting('transaction_read_only') = 'on'");
     const SIZES: &'static str =
         "SELECT relname::text AS name, GREATEST(reltuples, 0)::bigint AS rows,
              pg_total_relation_size(oid) AS bytes

@@ -4,13 +4,14 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::config::{Migrations, Secret};
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, Executor as _, PgPool, Postgres};
 
 use super::connect::{CONNECT_LIMIT, attempt};
-use super::{pooler, schema};
+use super::{encoding, pooler, schema};
 
 use crate::migrations;
 use crate::sql::absence::Absence;
@@ -22,6 +23,17 @@ use crate::{Store as _, StoreError};
 /// How long a transaction may be idle; a relay waits for the broker between its statements. The server ends it then. Without a
 /// limit, a process whose host is gone would keep its row locks until the server's TCP notices, after two hours by default.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
+
+/// Shows nothing of the URL, which may hold a password.
+const NO_URL: &str = "store.url is not a valid postgres:// URL. hint: write postgres://USER:PASSWORD@HOST:PORT/DATABASE, and \
+    percent-encode special characters in the password (/ is %2F)";
+
+/// How long a migration waits for a lock. While it waits for a table, every later session waits too, heartbeats included, and a
+/// backup may hold the table for hours.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+/// The longest first and later pauses between tries, in which others use the tables.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// Opens a pool. In the main role the database is created and migrated first.
 pub(crate) async fn open(url: &Secret, role: Role) -> Result<SqlStore<Postgres>, StoreError> {
@@ -116,8 +128,7 @@ pub(crate) fn check(url: &str) -> Result<(), StoreError> {
 }
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
-    let options = PgConnectOptions::from_str(url)
-        .map_err(|_| StoreError::Fault("store.url is not a valid postgres:// URL".into()))?;
+    let options = PgConnectOptions::from_str(url).map_err(|_| StoreError::Fault(NO_URL.into()))?;
     // PgBouncer refuses a connection with this parameter, which only changes how floating point numbers are written as text.
     Ok(options.extra_float_digits(None))
 }
@@ -132,7 +143,27 @@ pub(super) fn address(options: &PgConnectOptions) -> String {
     format!("{host}:{}/{database}", options.get_port())
 }
 
+/// Applies what is missing. If a lock is not free in time, tries again after a pause.
 async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
+    let mut backoff = Backoff::new(SHORTEST_PAUSE, LONGEST_PAUSE);
+    loop {
+        match try_to_migrate(options).await {
+            Err(failure) if failure.is_contention() => {
+                if backoff.failures() == 0 {
+                    tracing::warn!(
+                        database = address(options),
+                        error = ?failure,
+                        "the migration waits for another session of the database, such as another migration or a backup"
+                    );
+                }
+                backoff.wait().await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn try_to_migrate(options: &PgConnectOptions) -> Result<(), Failure> {
     let mut connection = match attempt(options).await {
         Err(error) if code(&error).as_deref() == Some("3D000") => {
             create_database(options).await?;
@@ -141,10 +172,13 @@ async fn migrate(options: &PgConnectOptions) -> Result<(), Failure> {
         outcome => outcome?,
     };
     pooler::refuse(&mut connection, options).await?;
-    // A limit of the server or the role would end a long migration, or the wait for that of another process, each time it is tried.
-    connection
-        .execute("SET statement_timeout = 0; SET lock_timeout = 0")
-        .await?;
+    encoding::check(&mut connection).await?;
+    // A limit of the server or the role would end a long migration each time it is tried.
+    let settings = format!(
+        "SET statement_timeout = 0; SET lock_timeout = {}",
+        LOCK_LIMIT.as_millis()
+    );
+    connection.execute(sqlx::AssertSqlSafe(settings)).await?;
     let migrator = migrations::migrator(migrations::POSTGRES);
     match migrator.run(&mut connection).await {
         // sqlx runs CREATE TABLE IF NOT EXISTS, and Postgres checks the privilege even if the table exists.
@@ -197,6 +231,16 @@ async fn create_database(options: &PgConnectOptions) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_that_is_not_encoded_is_explained_and_not_shown() {
+        for url in ["postgres://u:hun/ter2@h/db", "postgres://u:hun#ter2@h/db"] {
+            let error = check(url).unwrap_err().to_string();
+            assert!(error.contains("hint: write postgres://"), "{error}");
+            assert!(!error.contains("hun") && !error.contains("ter2"), "{error}");
+        }
+        check("postgres://u:hun%2Fter2@h/db").unwrap();
+    }
 
     #[test]
     fn a_session_whose_process_is_gone_keeps_its_locks_for_a_limited_time() {

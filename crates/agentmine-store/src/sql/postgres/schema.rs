@@ -55,7 +55,7 @@ pub(super) async fn is_complete(connection: &mut PgConnection) -> Result<bool, F
     Ok(newest(connection).await? >= needed)
 }
 
-/// The newest migration that was applied; 0 before the first.
+/// The newest migration that was applied; 0 also for a database that does not exist.
 async fn version(options: &PgConnectOptions) -> Result<i64, Failure> {
     let mut connection = match attempt(options).await {
         Err(error) if is_missing(&error) => return Ok(0),
@@ -66,7 +66,8 @@ async fn version(options: &PgConnectOptions) -> Result<i64, Failure> {
     Ok(newest)
 }
 
-async fn newest(connection: &mut PgConnection) -> Result<i64, Failure> {
+/// The newest migration that was applied; 0 before the first.
+pub(super) async fn newest(connection: &mut PgConnection) -> Result<i64, Failure> {
     // Not prepared: behind a pooler, another client's statement may have its name.
     let newest = sqlx::raw_sql("SELECT max(version) FROM _sqlx_migrations WHERE success")
         .fetch_one(connection)

@@ -37,6 +37,8 @@ impl Dialect for Sqlite {
     const LOCK: &'static str = "";
     const LOCK_FREE: &'static str = "";
     const LOCK_SHARED: &'static str = "";
+    // Only a write shows whether the file or its disk is.
+    const IS_READ_ONLY: Option<&'static str> = None;
     const SIZES: &'static str = "SELECT m.tbl_name AS name,
              COALESCE(sum(CASE WHEN s.name = m.tbl_name AND s.pagetype = 'leaf' THEN s.ncell END), 0) AS rows,
              sum(s.pgsize) AS bytes
