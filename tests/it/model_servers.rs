@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{EndState, Task, TaskState};
 use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{
-    Fault, Grammar, Refusal, Scenario, Script, ScriptedModel, call, commit_and_push, edit_replace,
-    edit_view, loading, overflows, say, shell, string_code, web_page,
+    Api, Fault, Grammar, Refusal, Scenario, Script, ScriptedModel, call, commit_and_push,
+    edit_replace, edit_view, loading, overflows, say, shell, string_code, web_page,
 };
 use serde_json::json;
 
@@ -262,6 +262,41 @@ async fn a_model_that_thinks_gets_its_thoughts_back_also_from_the_next_worker() 
         let (_, log) = second.end().await;
         assert!(!log.contains("in a simpler form"), "{log}");
         assert_eq!(rig.sessions().await.len(), 2);
+    }
+}
+
+/// Claude: each step reads the conversation before it from the cache, and the model gets its thoughts back.
+#[tokio::test]
+async fn a_task_is_done_over_anthropic_messages() {
+    let key = "sk-ant-0123456789";
+    let mut rig = Rig::local(Script::from(solves_demo()).thinking().key(key)).await;
+    rig.config["model"]["provider"] = "anthropic".into();
+    rig.config["model"]["api_key"] = key.into();
+    rig.produce_issue().await;
+    rig.consume().await;
+    let task = rig.task().await;
+    assert_done(&task);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    let requests = rig.model.requests();
+    assert_eq!(requests.len(), 5);
+    assert!(requests.iter().all(|it| it.api == Api::Messages));
+    let request = &requests[1].body;
+    let mark = json!({ "type": "ephemeral" });
+    let system = request["system"].as_array().unwrap().last().unwrap();
+    assert_eq!(system["cache_control"], mark);
+    let turns = request["messages"].as_array().unwrap();
+    let [.., opening, reply, results] = turns.as_slice() else {
+        panic!("{request:#}");
+    };
+    assert_eq!(reply["content"][0]["type"], "thinking");
+    assert_eq!(results["content"][0]["type"], "tool_result");
+    assert_eq!(
+        results["content"][0]["tool_use_id"],
+        reply["content"][1]["id"]
+    );
+    for turn in [opening, results] {
+        let last = turn["content"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["cache_control"], mark, "{turn:#}");
     }
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn tool(lease: &Lease, name: &str) -> Span {
 fn provider_name(provider: Provider) -> &'static str {
     match provider {
         Provider::OpenAi => "openai",
+        Provider::Anthropic => "anthropic",
         Provider::Replay => "agentmine.replay",
     }
 }

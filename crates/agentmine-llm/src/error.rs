@@ -19,7 +19,7 @@ pub enum LlmError {
         body: String,
     },
     /// The API refuses the credentials (401, 403, or 400 with such words).
-    #[error("the model API {} ({status}): {body}. hint: {}", .credentials.refused(), .credentials.hint())]
+    #[error("the model API {} ({status}): {body}. hint: {} {variable} or model.api_key", .credentials.refused(), .credentials.verb())]
     Unauthorized {
         /// HTTP status.
         status: u16,
@@ -27,6 +27,8 @@ pub enum LlmError {
         body: String,
         /// What it was sent.
         credentials: Credentials,
+        /// The environment variable that the key usually comes from.
+        variable: &'static str,
     },
     /// The account has no money or no quota left (402, or 400, 403 or 429 with such words).
     #[error(
@@ -104,27 +106,32 @@ impl Credentials {
         }
     }
 
-    fn hint(self) -> &'static str {
+    fn verb(self) -> &'static str {
         match self {
-            Self::Sent => "check model.api_key or OPENAI_API_KEY",
-            Self::Missing => "set OPENAI_API_KEY or model.api_key",
+            Self::Sent => "check",
+            Self::Missing => "set",
         }
     }
 }
 
 impl LlmError {
-    /// The same error; where the API wants credentials (401), it names whether they were sent. With another status, that of a
-    /// blocked region say, a key may not be what is missing.
-    pub(crate) fn with(self, sent: Credentials) -> Self {
+    /// The same error; where the API wants credentials, it names the variable of the key, and with 401 whether they were sent.
+    /// With another status, that of a blocked region say, a key may not be what is missing.
+    pub(crate) fn with(self, sent: Credentials, variable: &'static str) -> Self {
         match self {
             Self::Unauthorized {
-                status: status @ 401,
+                status,
                 body,
-                credentials: _,
+                credentials,
+                variable: _,
             } => Self::Unauthorized {
                 status,
                 body,
-                credentials: sent,
+                credentials: match status {
+                    401 => sent,
+                    _ => credentials,
+                },
+                variable,
             },
             other => other,
         }
@@ -230,6 +237,7 @@ mod tests {
             status: 401,
             body: "no".into(),
             credentials: Credentials::Sent,
+            variable: "OPENAI_API_KEY",
         };
         let no_credit = LlmError::OutOfQuota {
             status: 402,

@@ -1,9 +1,10 @@
-//! Model providers: OpenAI Chat Completions over HTTP, and replay of recorded replies.
+//! Model providers: OpenAI Chat Completions and Anthropic Messages over HTTP, and replay of recorded replies.
 //!
 //! [`Model`] is the seam. `api/` holds what every model API over HTTP needs: requests under time limits,
-//! retries, server-sent events, redaction, and the classification of failures; `openai/` adds the wire
-//! types of one API.
+//! retries, server-sent events, redaction, and the classification of failures; `openai/` and `anthropic/` each
+//! add the wire types of one API.
 
+pub mod anthropic;
 mod api;
 mod error;
 mod message;
@@ -11,6 +12,8 @@ mod model;
 pub mod openai;
 pub mod recording;
 pub mod replay;
+#[cfg(test)]
+mod test_server;
 
 use std::sync::Arc;
 
@@ -29,6 +32,7 @@ pub use model::{ConversationId, Delta, Model, ModelRequest, Probe};
 pub fn from_config(config: &config::ModelConfig) -> anyhow::Result<Arc<dyn Model>> {
     Ok(match config.provider {
         config::Provider::OpenAi => Arc::new(openai::OpenAi::new(config)?),
+        config::Provider::Anthropic => Arc::new(anthropic::Anthropic::new(config)?),
         config::Provider::Replay => {
             let path = config.recording.as_deref().context(
                 "model.provider is replay, but model.recording is not set. hint: set it to a file",
@@ -53,6 +57,12 @@ mod tests {
     fn what_is_missing_is_named() {
         let openai = config::ModelConfig::default();
         assert!(fault(&openai).contains("OPENAI_API_KEY"));
+        let anthropic = config::ModelConfig {
+            provider: config::Provider::Anthropic,
+            base_url: config::Provider::Anthropic.base_url(),
+            ..config::ModelConfig::default()
+        };
+        assert!(fault(&anthropic).contains("ANTHROPIC_API_KEY"));
         let replay = config::ModelConfig {
             provider: config::Provider::Replay,
             ..config::ModelConfig::default()

@@ -8,7 +8,7 @@ use agentmine_tests::model::{ScriptedModel, default_script, load_script};
 use anyhow::Context;
 use clap::Parser;
 
-/// A model server that replies as a script says, over OpenAI Chat Completions.
+/// A model server that replies as a script says, over OpenAI Chat Completions and Anthropic Messages.
 #[derive(Debug, Parser)]
 #[command(name = "scripted-model")]
 struct Args {

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::grammar;
+use super::messages;
 use super::script::{Answer, Fault, Grammar, Refusal, Script, Turn};
 use super::wire::{Completion, Counted, signature, thought};
 
@@ -32,9 +33,30 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Maximum size of a request, in bytes.
 const MAX_BODY: usize = 64 << 20;
 
+/// The API that a request speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// `OpenAI`'s Chat Completions.
+    Chat,
+    /// Anthropic's Messages.
+    Messages,
+}
+
+impl Api {
+    /// A request's body in the form of Chat Completions.
+    fn in_chat(self, body: &Value) -> Value {
+        match self {
+            Self::Chat => body.clone(),
+            Self::Messages => messages::in_chat(body),
+        }
+    }
+}
+
 /// A request that the server got.
 #[derive(Debug, Clone)]
 pub struct Seen {
+    /// Its API.
+    pub api: Api,
     /// Its headers, `authorization` included.
     pub headers: HeaderMap,
     /// Its body.
@@ -117,6 +139,7 @@ impl ScriptedModel {
         });
         let router = Router::new()
             .route("/v1/chat/completions", post(chat))
+            .route("/v1/messages", post(message))
             .route("/v1/models", get(models))
             .layer(DefaultBodyLimit::max(MAX_BODY))
             .with_state(shared.clone());
@@ -159,7 +182,7 @@ impl ScriptedModel {
     pub fn refused(&self) -> Vec<(u64, String)> {
         let requests = self.requests();
         let refused = requests.iter().filter_map(|seen| {
-            let reason = problem(&Turn::read(&seen.body))?;
+            let reason = problem(&Turn::read(&seen.api.in_chat(&seen.body)))?;
             Some((seen.conversation, reason))
         });
         refused.collect()
@@ -316,9 +339,18 @@ async fn models() -> impl IntoResponse {
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Bytes) -> Response {
-    let Ok(body) = serde_json::from_slice::<Value>(&bytes) else {
+    serve(&shared, Api::Chat, headers, bytes).await
+}
+
+async fn message(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Bytes) -> Response {
+    serve(&shared, Api::Messages, headers, bytes).await
+}
+
+async fn serve(shared: &Shared, api: Api, headers: HeaderMap, bytes: Bytes) -> Response {
+    let Ok(raw) = serde_json::from_slice::<Value>(&bytes) else {
         return refuse(400, "the body is not JSON");
     };
+    let body = api.in_chat(&raw);
     let turn = Turn::read(&body);
     let scenario = shared
         .script
@@ -326,10 +358,15 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Byte
         .iter()
         .position(|scenario| scenario.matches(&turn));
     let conversation = conversation(&turn);
-    let authorized = is_authorized(&shared, &headers);
+    let authorized = is_authorized(shared, api, &headers);
+    let refused = match api {
+        Api::Chat => forgotten(&turn).filter(|_| shared.script.thinks),
+        Api::Messages => messages::problem(&raw, shared.script.thinks),
+    };
     shared.state().requests.push(Seen {
+        api,
         headers,
-        body: body.clone(),
+        body: raw,
         bytes: bytes.len(),
         scenario: scenario.map(|n| shared.script.scenarios[n].name.clone()),
         turn: turn.number,
@@ -342,8 +379,8 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Byte
     if let Some(problem) = problem(&turn) {
         return refuse(400, &problem);
     }
-    if let Some(missing) = forgotten(&turn).filter(|_| shared.script.thinks) {
-        return refuse(400, &missing);
+    if let Some(problem) = refused {
+        return refuse(400, &problem);
     }
     shared.hold(&turn).await;
     let fault = shared.fault(scenario, conversation, turn.number);
@@ -357,7 +394,7 @@ async fn chat(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: Byte
     }
     let counted = shared.count(conversation, &bytes);
     let thinks = shared.script.thinks;
-    respond(&answer, &body, (&turn, thinks), counted).await
+    respond(&answer, (api, &body), (&turn, thinks), counted).await
 }
 
 /// What a conversation lacks of the thoughts and signatures in its replies.
@@ -389,11 +426,14 @@ fn conversation(turn: &Turn) -> u64 {
     hasher.finish()
 }
 
-fn is_authorized(shared: &Shared, headers: &HeaderMap) -> bool {
+fn is_authorized(shared: &Shared, api: Api, headers: &HeaderMap) -> bool {
     shared.script.key.as_ref().is_none_or(|key| {
-        let expected = format!("Bearer {key}");
+        let (name, expected) = match api {
+            Api::Chat => ("authorization", format!("Bearer {key}")),
+            Api::Messages => ("x-api-key", key.clone()),
+        };
         headers
-            .get(header::AUTHORIZATION)
+            .get(name)
             .is_some_and(|value| value.as_bytes() == expected.as_bytes())
     })
 }
@@ -470,7 +510,7 @@ fn comments() -> Response {
 
 async fn respond(
     answer: &Answer,
-    body: &Value,
+    (api, body): (Api, &Value),
     (turn, thinks): (&Turn, bool),
     counted: Counted,
 ) -> Response {
@@ -506,16 +546,19 @@ async fn respond(
     };
     if body["stream"] == true {
         let include_usage = body["stream_options"]["include_usage"] == true;
-        return sent(
-            completion.events(include_usage),
-            ending,
-            "text/event-stream",
-        );
+        let events = match api {
+            Api::Chat => completion.events(include_usage),
+            Api::Messages => completion.message_events(),
+        };
+        return sent(events, ending, "text/event-stream");
     }
     if let Ending::Event(error) = ending {
         return Response::new(Body::from(error));
     }
-    let text = completion.whole().to_string();
+    let text = match api {
+        Api::Chat => completion.whole().to_string(),
+        Api::Messages => completion.whole_message().to_string(),
+    };
     let middle = text.ceil_char_boundary(text.len() / 2);
     let (a, b) = text.split_at(middle);
     sent(vec![a.to_owned(), b.to_owned()], ending, "application/json")

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use agentmine_llm::{
-    LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolSpec, openai::OpenAi,
+    LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolSpec, anthropic::Anthropic,
+    openai::OpenAi,
 };
 use agentmine_runtime::config;
 use serde_json::json;
@@ -31,7 +32,7 @@ fn task(text: &str) -> Vec<Message> {
     ]
 }
 
-async fn ask(client: &OpenAi, messages: &[Message]) -> Result<ModelReply, LlmError> {
+async fn ask(client: &dyn Model, messages: &[Message]) -> Result<ModelReply, LlmError> {
     let request = ModelRequest {
         messages,
         tools: &[],
@@ -57,7 +58,7 @@ fn go_on(messages: &mut Vec<Message>, reply: ModelReply) {
 }
 
 /// Every reply to a task, until one without calls.
-async fn play(client: &OpenAi, text: &str) -> Vec<ModelReply> {
+async fn play(client: &dyn Model, text: &str) -> Vec<ModelReply> {
     let mut messages = task(text);
     loop {
         let reply = ask(client, &messages).await.unwrap();
@@ -73,6 +74,48 @@ async fn play(client: &OpenAi, text: &str) -> Vec<ModelReply> {
                 .collect();
         }
     }
+}
+
+#[tokio::test]
+async fn a_script_is_the_same_over_messages_and_over_chat_completions() {
+    let scenario = Scenario::new("two").replies([
+        say("I look.").and(shell("ls")).and(edit_view("a")),
+        shell("true"),
+    ]);
+    let model = ScriptedModel::start(Script::from(scenario).thinking().key("sk-ant-1")).await;
+    let config = |stream| config::ModelConfig {
+        base_url: model.base_url().parse().unwrap(),
+        name: "scripted".into(),
+        api_key: Some(config::Secret::new("sk-ant-1")),
+        stream,
+        ..config::ModelConfig::default()
+    };
+    let chat = play(&OpenAi::new(&config(true)).unwrap(), "go").await;
+    let plain = |replies: Vec<ModelReply>| -> Vec<ModelReply> {
+        let without_extra = |mut reply: ModelReply| {
+            reply.extra.clear();
+            for call in &mut reply.calls {
+                call.extra.clear();
+            }
+            reply
+        };
+        replies.into_iter().map(without_extra).collect()
+    };
+    let chat = plain(chat);
+    for stream in [true, false] {
+        let replies = play(&Anthropic::new(&config(stream)).unwrap(), "go").await;
+        assert!(replies.iter().all(|reply| !reply.extra.is_empty()));
+        assert_eq!(plain(replies), chat);
+    }
+    let requests = model.requests();
+    let of_messages = requests.iter().filter(|it| it.api == Api::Messages);
+    assert_eq!((requests.len(), of_messages.count()), (9, 6));
+    let wrong = config::ModelConfig {
+        api_key: None,
+        ..config(true)
+    };
+    let refused = ask(&Anthropic::new(&wrong).unwrap(), &task("go")).await;
+    assert!(matches!(refused, Err(LlmError::Unauthorized { .. })));
 }
 
 fn arguments(reply: &ModelReply, n: usize) -> serde_json::Value {
@@ -282,18 +325,18 @@ async fn a_request_waits_at_the_gate_until_it_is_released() {
     let model = ScriptedModel::start(scenario).await;
     model.hold_when("held", 1);
     let client = std::sync::Arc::new(client(&model, |_| {}));
-    assert_eq!(play(&client, "free").await[1].text, "through");
+    assert_eq!(play(&*client, "free").await[1].text, "through");
 
     let killed = tokio::spawn({
         let client = client.clone();
-        async move { play(&client, "held").await }
+        async move { play(&*client, "held").await }
     });
     model.wait_for_held(1).await;
     model.wait_for_requests(4).await;
     killed.abort();
 
     // Another request for the same also waits until the gate opens.
-    let resumed = tokio::spawn(async move { play(&client, "held").await });
+    let resumed = tokio::spawn(async move { play(&*client, "held").await });
     model.wait_for_requests(6).await;
     model.wait_for_held(1).await;
     assert!(!resumed.is_finished());

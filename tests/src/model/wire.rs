@@ -47,7 +47,7 @@ impl Completion<'_> {
     }
 
     /// Id, name and arguments of each call.
-    fn calls(&self) -> Vec<(String, &str, String)> {
+    pub(super) fn calls(&self) -> Vec<(String, &str, String)> {
         let broken = self.answer.fault == Some(Fault::BrokenArguments);
         self.answer
             .calls
@@ -64,14 +64,18 @@ impl Completion<'_> {
             .collect()
     }
 
-    fn usage(&self) -> Value {
+    pub(super) fn output_tokens(&self) -> usize {
         let calls = self.calls();
         let characters = calls
             .iter()
             .fold(self.answer.text.len(), |sum, (_, name, arguments)| {
                 sum + name.len() + arguments.len()
             });
-        let output = (characters / 4).max(1);
+        (characters / 4).max(1)
+    }
+
+    fn usage(&self) -> Value {
+        let output = self.output_tokens();
         json!({
             "prompt_tokens": self.counted.input,
             "completion_tokens": output,
@@ -157,7 +161,8 @@ impl Completion<'_> {
     }
 }
 
-fn pieces(text: &str) -> Vec<String> {
+/// What one event of a stream brings of a text.
+pub(super) fn pieces(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     chars
         .chunks(PIECE)

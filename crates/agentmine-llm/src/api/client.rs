@@ -17,7 +17,7 @@ use agentmine_runtime::metrics::zero;
 use agentmine_runtime::tls::{self, TlsFault};
 use bytes::Bytes;
 use chrono::DateTime;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap};
 use reqwest::{Client, RequestBuilder, Response, Url};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Position::{AfterPort, BeforeHost};
 
 use super::body::{Body, chain, no_first_byte};
-use super::connect::{bearer, http_client};
+use super::connect::{KeyHeader, http_client};
 use super::failure;
 use super::notice::{Notices, Stage};
 use super::page;
@@ -60,6 +60,14 @@ pub(crate) trait Assembly: Default + Send {
     }
     /// Whether the server has said why the reply ended. Only bookkeeping follows.
     fn has_finished(&self) -> bool;
+    /// Whether the server has said that nothing follows, where the API says so in an event.
+    fn has_ended(&self) -> bool {
+        false
+    }
+    /// Whether an event only keeps the connection alive, as a comment does.
+    fn keeps_alive(_event: &str) -> bool {
+        false
+    }
     /// Whether nothing was added yet.
     fn is_empty(&self) -> bool;
     /// What the server ended the reply with, if that was a failure of its own.
@@ -105,8 +113,10 @@ pub(crate) struct ApiClient {
     redactor: Redactor,
     /// What its requests are sent with.
     credentials: Credentials,
+    /// How it takes its key.
+    key_header: KeyHeader,
     /// The key that the headers hold, if it may be replaced.
-    bearer: Option<Secret>,
+    key: Option<Secret>,
     /// Whether this process got a reply from it.
     has_replied: AtomicBool,
     /// Whether one of its replies had a count of tokens.
@@ -119,16 +129,21 @@ pub(crate) struct ApiClient {
 }
 
 impl ApiClient {
-    /// A client that posts to `url` with `headers`. Sends no request yet.
+    /// A client that posts to `url` with `headers`, of which `key_header` follows the key. Sends no request yet.
     ///
     /// # Errors
     /// If this system has no trusted certificates.
-    pub(crate) fn new(config: &ModelConfig, url: Url, headers: HeaderMap) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        url: Url,
+        headers: HeaderMap,
+        key_header: KeyHeader,
+    ) -> anyhow::Result<Self> {
         describe_metrics();
         let secrets = config.api_key.iter().chain(config.headers.values());
         let password = config.base_url.password().map(Secret::new);
         // A header of the configuration may be a key by another name, and an address may have a user.
-        let is_open = !headers.contains_key(AUTHORIZATION)
+        let is_open = !headers.contains_key(key_header.name())
             && config.headers.is_empty()
             && password.is_none()
             && url.query().is_none();
@@ -145,7 +160,8 @@ impl ApiClient {
                 true => Credentials::Missing,
                 false => Credentials::Sent,
             },
-            bearer: None,
+            key_header,
+            key: key_header.key_in_use(config),
             has_replied: AtomicBool::new(false),
             has_counted: AtomicBool::new(false),
             retries: RetryPolicy {
@@ -163,25 +179,17 @@ impl ApiClient {
         })
     }
 
-    /// The same, whose header `Authorization` is a bearer with this key, and follows it.
-    pub(crate) fn with_bearer(self, key: Option<Secret>) -> Self {
-        Self {
-            bearer: key,
-            ..self
-        }
-    }
-
     /// With the key as it is by now.
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
-        let Some(first) = &self.bearer else {
+        let Some(first) = &self.key else {
             return request;
         };
         let now = first.current();
         if now.expose() == first.expose() {
             return request;
         }
-        match bearer(&now) {
-            Ok(value) => request.header(AUTHORIZATION, value),
+        match self.key_header.value(&now) {
+            Ok(value) => request.header(self.key_header.name(), value),
             Err(error) => {
                 tracing::warn!(%error, "the former key of the model API stays in use");
                 request
@@ -229,8 +237,8 @@ impl ApiClient {
             spent += of_broken;
         }
         let assembly: A = replied.map_err(|error| {
-            let error = error.spending(spent).with(self.credentials);
-            error.at(&self.url)
+            let error = error.spending(spent).at(&self.url);
+            error.with(self.credentials, self.key_header.variable())
         })?;
         self.has_replied.store(true, Ordering::Relaxed);
         let (reply, counted) = assembly.finish(turn);
@@ -315,7 +323,7 @@ impl ApiClient {
                 failure::of_status(status.as_u16(), &text, None, &self.redactor)
             });
             return Err(match failure {
-                Failure::Final(error) => error.with(self.credentials),
+                Failure::Final(error) => error.with(self.credentials, self.key_header.variable()),
                 Failure::Retry { detail, .. } => away(detail).at(&url),
             });
         }
@@ -491,7 +499,7 @@ impl ApiClient {
             if assembly.is_empty() && page::described(&String::from_utf8_lossy(&bytes)).is_some() {
                 return Err(self.not_an_api(&String::from_utf8_lossy(&bytes)));
             }
-            let events = match parser.push(&bytes) {
+            let mut events = match parser.push(&bytes) {
                 Ok(events) => events,
                 Err(_) if assembly.has_finished() => return Ok(assembly),
                 Err(error) => {
@@ -499,6 +507,7 @@ impl ApiClient {
                     return Err(during(&assembly, failure));
                 }
             };
+            events.retain(|event| !A::keeps_alive(event));
             match events.is_empty() {
                 true if assembly.is_empty() => watcher.notices.reach(Stage::Comments),
                 true => {}
@@ -513,6 +522,10 @@ impl ApiClient {
                     }
                     event => self.add_event(&mut assembly, event, watcher)?,
                 }
+            }
+            if assembly.has_ended() {
+                body.drain().await;
+                return Ok(assembly);
             }
             if !assembly.is_empty() {
                 body.set_idle(self.idle);

@@ -2,13 +2,71 @@
 
 use std::time::Duration;
 
-use agentmine_runtime::config::{ModelConfig, Secret};
+use agentmine_runtime::config::{ModelConfig, Provider, Secret};
 use agentmine_runtime::tls;
 use anyhow::Context;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 
 use super::body::chain;
+
+/// How an API takes its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyHeader {
+    /// `Authorization: Bearer KEY`.
+    Bearer,
+    /// `x-api-key: KEY`, as Anthropic does.
+    ApiKey,
+}
+
+impl KeyHeader {
+    pub(crate) fn name(self) -> HeaderName {
+        match self {
+            Self::Bearer => AUTHORIZATION,
+            Self::ApiKey => HeaderName::from_static("x-api-key"),
+        }
+    }
+
+    /// The environment variable that the key usually comes from.
+    pub(crate) fn variable(self) -> &'static str {
+        match self {
+            Self::Bearer => Provider::OpenAi.key_variable(),
+            Self::ApiKey => Provider::Anthropic.key_variable(),
+        }
+    }
+
+    /// Its value for a key.
+    pub(crate) fn value(self, key: &Secret) -> anyhow::Result<HeaderValue> {
+        let key = key.expose().trim();
+        let value = match self {
+            Self::Bearer => Secret::new(format!("Bearer {key}")),
+            Self::ApiKey => Secret::new(key),
+        };
+        secret_value(&value, "model.api_key")
+    }
+
+    /// The key of the configuration in its header, if there is one.
+    pub(crate) fn with_key(self, config: &ModelConfig) -> anyhow::Result<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = key(config) {
+            headers.insert(self.name(), self.value(key)?);
+        }
+        Ok(headers)
+    }
+
+    /// The key, unless a header of the configuration takes its place.
+    pub(super) fn key_in_use(self, config: &ModelConfig) -> Option<Secret> {
+        let own = self.name();
+        let mut names = config.headers.keys();
+        let is_replaced = names.any(|name| name.eq_ignore_ascii_case(own.as_str()));
+        key(config).filter(|_| !is_replaced).cloned()
+    }
+}
+
+fn key(config: &ModelConfig) -> Option<&Secret> {
+    let key = config.api_key.as_ref();
+    key.filter(|key| !key.expose().trim().is_empty())
+}
 
 /// The headers of every request: an API's own, and over them those of the configuration.
 pub(crate) fn headers(config: &ModelConfig, own: HeaderMap) -> anyhow::Result<HeaderMap> {
@@ -22,12 +80,6 @@ pub(crate) fn headers(config: &ModelConfig, own: HeaderMap) -> anyhow::Result<He
         headers.insert(name, value);
     }
     Ok(headers)
-}
-
-/// The header `Authorization` for an API's key.
-pub(crate) fn bearer(key: &Secret) -> anyhow::Result<HeaderValue> {
-    let bearer = Secret::new(format!("Bearer {}", key.expose().trim()));
-    secret_value(&bearer, "model.api_key")
 }
 
 /// A header value that is never printed; `what` names it in errors.

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use agentmine_runtime::config::Provider;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, LOCATION};
 use serde_json::Value;
@@ -195,6 +196,8 @@ fn classify(
             status,
             body: shown,
             credentials: Credentials::Sent,
+            // The client names that of its own API.
+            variable: Provider::OpenAi.key_variable(),
         });
     }
     let is_unreadable = matches!(status, 400 | 500)
@@ -303,6 +306,10 @@ impl ApiError {
         let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));
         if has(&["invalid_api_key", "authentication"]) {
             401
+        } else if has(&["billing_error"]) {
+            402
+        } else if has(&["request_too_large"]) {
+            413
         } else if has(&["permission"]) {
             403
         } else if self.is_out_of_quota() || has(&["rate_limit", "ratelimit", "resource_exhausted"])
@@ -734,6 +741,14 @@ mod tests {
             (
                 json!({ "error": { "type": "overloaded_error" } }),
                 Some("retry"),
+            ),
+            (
+                json!({ "type": "error", "error": { "type": "request_too_large", "message": "too large" } }),
+                Some("too long"),
+            ),
+            (
+                json!({ "type": "error", "error": { "type": "billing_error", "message": "pay" } }),
+                Some("no quota"),
             ),
             (json!({ "object": "error", "code": 404 }), Some("not found")),
             (json!({ "choices": [], "error": null }), None),

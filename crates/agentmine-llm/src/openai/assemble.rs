@@ -9,13 +9,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::extra::{add_of_call, add_of_reply, without_repetition};
+use crate::api::tool::{self, MAX_CALLS};
 use crate::api::{self, Malformed, Tokens};
 use crate::message::{Extra, ModelReply, Stop, ToolCall};
 use crate::model::Delta;
-
-/// Calls in one reply at most. A model that repeats itself can ask for thousands: what is more is dropped, and the reply
-/// counts as cut off.
-const MAX_CALLS: usize = 256;
 
 /// The words of servers that failed in the middle of a reply: DeepSeek, Zhipu, vLLM, OpenRouter.
 const FAILURES: [&str; 4] = [
@@ -111,20 +108,12 @@ impl api::Assembly for ChatAssembly {
         for (n, slot) in self.slots.into_iter().enumerate() {
             let Slot {
                 index: _,
-                mut id,
+                id,
                 name,
                 arguments,
                 extra,
             } = slot;
-            let mut again = 0;
-            while id.is_empty() || ids.contains(&id) {
-                id = match again {
-                    0 => format!("call_{turn}_{n}"),
-                    _ => format!("call_{turn}_{n}_{again}"),
-                };
-                again += 1;
-            }
-            ids.insert(id.clone());
+            let id = tool::unique_id(&mut ids, id, (turn, n));
             calls.push(ToolCall {
                 id,
                 name,

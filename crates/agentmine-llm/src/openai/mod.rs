@@ -9,20 +9,22 @@ mod wire;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentmine_domain::Usage;
-use agentmine_runtime::config::{ModelConfig, Secret};
+use agentmine_runtime::config::ModelConfig;
 use anyhow::ensure;
 use async_trait::async_trait;
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::header::AUTHORIZATION;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::api::{ApiClient, bearer, headers};
+use crate::api::{ApiClient, KeyHeader, endpoint, headers};
 use crate::error::LlmError;
 use crate::message::ModelReply;
 use crate::model::{Delta, Model, ModelRequest, Probe};
 use assemble::ChatAssembly;
 use wire::{Descriptions, Dialect, LimitName, Reasoning, Settings, UsageRequest};
 
+/// What the address of each server ends with.
+const PATH: [&str; 2] = ["chat", "completions"];
 /// The host of OpenAI's own API.
 const OPENAI_HOST: &str = "api.openai.com";
 /// Its hosts in other regions.
@@ -51,17 +53,16 @@ impl OpenAi {
     /// # Errors
     /// A malformed header, no key for OpenAI's own API, or no trusted certificates on this system.
     pub fn new(config: &ModelConfig) -> anyhow::Result<Self> {
-        let headers = headers(config, credentials(config)?)?;
+        let headers = headers(config, KeyHeader::Bearer.with_key(config)?)?;
         let host = config.base_url.host_str().unwrap_or_default();
         ensure!(
             host != OPENAI_HOST || headers.contains_key(AUTHORIZATION),
             "no API key for {host}. hint: set OPENAI_API_KEY, or model.base_url to a server that needs none"
         );
         ensure!(!config.name.trim().is_empty(), "model.name is empty");
-        let endpoint = endpoint(&config.base_url)?;
+        let endpoint = endpoint(&config.base_url, &PATH)?;
         Ok(Self {
-            client: ApiClient::new(config, endpoint.clone(), headers)?
-                .with_bearer(key_in_use(config)),
+            client: ApiClient::new(config, endpoint.clone(), headers, KeyHeader::Bearer)?,
             endpoint,
             settings: Settings {
                 model: config.name.clone(),
@@ -191,50 +192,6 @@ impl Model for OpenAi {
     async fn probe(&self) -> Result<Probe, LlmError> {
         self.client.models(models_url(&self.endpoint)).await
     }
-}
-
-fn credentials(config: &ModelConfig) -> anyhow::Result<HeaderMap> {
-    let mut headers = HeaderMap::new();
-    if let Some(key) = key(config) {
-        headers.insert(AUTHORIZATION, bearer(key)?);
-    }
-    Ok(headers)
-}
-
-fn key(config: &ModelConfig) -> Option<&Secret> {
-    let key = config.api_key.as_ref();
-    key.filter(|key| !key.expose().trim().is_empty())
-}
-
-/// The key, unless a header of the configuration takes its place.
-fn key_in_use(config: &ModelConfig) -> Option<Secret> {
-    let mut names = config.headers.keys();
-    let is_replaced = names.any(|name| name.eq_ignore_ascii_case(AUTHORIZATION.as_str()));
-    key(config).filter(|_| !is_replaced).cloned()
-}
-
-/// `BASE/chat/completions`, whether the base ends with a slash or is the whole address already. A query
-/// is kept: some gateways expect their version there.
-fn endpoint(base: &Url) -> anyhow::Result<Url> {
-    let mut url = base.clone();
-    let shown = base.host_str().unwrap_or_default();
-    ensure!(
-        matches!(url.scheme(), "http" | "https"),
-        "model.base_url must begin with http:// or https://, not {}:",
-        url.scheme()
-    );
-    if url
-        .path()
-        .trim_end_matches('/')
-        .ends_with("/chat/completions")
-    {
-        return Ok(url);
-    }
-    url.path_segments_mut()
-        .map_err(|()| anyhow::anyhow!("model.base_url for {shown} cannot have a path"))?
-        .pop_if_empty()
-        .extend(["chat", "completions"]);
-    Ok(url)
 }
 
 /// The list of models, beside the endpoint for completions.

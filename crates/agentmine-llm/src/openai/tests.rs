@@ -1,90 +1,25 @@
-//! Against a scripted server: raw bytes on a socket, cut and stopped where a test wants it.
-
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! Against a scripted server.
 
 use serde_json::json;
+use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+
+use agentmine_runtime::config::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::message::{Message, Stop, ToolCall};
+use crate::test_server::{Act, KEY, STREAM_END, Server, json_response, response, stream};
 
-const KEY: &str = "sk-test-0123456789";
-
-/// What the server does with one request.
-#[derive(Clone)]
-enum Act {
-    /// These bytes, then the connection is closed.
-    Close(String),
-    /// These bytes, then nothing more until the client goes away.
-    Stall(String),
-    /// These bytes, then the next request on the same connection.
-    Keep(String),
-    /// The head of a stream and then comments, until the client goes away.
-    Comments,
+/// A client with short waits.
+trait Impatient {
+    fn model(&self) -> OpenAi;
 }
 
-struct Server {
-    url: Url,
-    requests: std::sync::Arc<Mutex<Vec<String>>>,
-    connections: std::sync::Arc<AtomicUsize>,
-    /// Gets a message for each connection that the client ended while the server stalled.
-    gone: UnboundedReceiver<()>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Server {
-    /// Answers the n-th request with the n-th act, later ones with the last.
-    async fn start(acts: Vec<Act>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/v1/", listener.local_addr().unwrap());
-        let requests = std::sync::Arc::new(Mutex::new(Vec::new()));
-        let connections = std::sync::Arc::new(AtomicUsize::new(0));
-        let (send, gone) = unbounded_channel();
-        let (seen, count) = (requests.clone(), connections.clone());
-        let task = tokio::spawn(async move {
-            loop {
-                let Ok((socket, _)) = listener.accept().await else {
-                    return;
-                };
-                count.fetch_add(1, Ordering::SeqCst);
-                let (acts, seen, send) = (acts.clone(), seen.clone(), send.clone());
-                tokio::spawn(serve(socket, acts, seen, send));
-            }
-        });
-        Self {
-            url: url.parse().unwrap(),
-            requests,
-            connections,
-            gone,
-            task,
-        }
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
-    }
-
-    fn config(&self) -> ModelConfig {
-        ModelConfig {
-            base_url: self.url.clone(),
-            api_key: Some(Secret::new(KEY)),
-            name: "test-model".into(),
-            ..ModelConfig::default()
-        }
-    }
-
-    /// A client with short waits.
+impl Impatient for Server {
     fn model(&self) -> OpenAi {
         impatient(&self.config())
     }
@@ -96,91 +31,6 @@ fn impatient(config: &ModelConfig) -> OpenAi {
     model.client.retries.away = Duration::ZERO;
     model
 }
-
-async fn serve(
-    mut socket: TcpStream,
-    acts: Vec<Act>,
-    seen: std::sync::Arc<Mutex<Vec<String>>>,
-    gone: UnboundedSender<()>,
-) {
-    while let Some(request) = read_request(&mut socket).await {
-        let act = {
-            let mut seen = seen.lock().unwrap();
-            seen.push(request);
-            acts[(seen.len() - 1).min(acts.len() - 1)].clone()
-        };
-        match act {
-            Act::Keep(bytes) => socket.write_all(bytes.as_bytes()).await.unwrap(),
-            Act::Close(bytes) => {
-                socket.write_all(bytes.as_bytes()).await.unwrap();
-                return;
-            }
-            Act::Comments => {
-                let mut bytes = stream(": keep-alive\n\n");
-                while socket.write_all(bytes.as_bytes()).await.is_ok() {
-                    bytes = "3\r\n:\n\n\r\n".to_owned();
-                    // The time between two comments of a server, in short.
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                return;
-            }
-            Act::Stall(bytes) => {
-                socket.write_all(bytes.as_bytes()).await.unwrap();
-                let mut rest = Vec::new();
-                let _ = socket.read_to_end(&mut rest).await;
-                let _ = gone.send(());
-                return;
-            }
-        }
-    }
-}
-
-async fn read_request(socket: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    loop {
-        let mut piece = [0; 4096];
-        match socket.read(&mut piece).await {
-            Ok(n) if n > 0 => bytes.extend_from_slice(&piece[..n]),
-            _ => return None,
-        }
-        let text = String::from_utf8_lossy(&bytes);
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head
-                .to_lowercase()
-                .split_once("content-length: ")
-                .map_or(0, |(_, rest)| {
-                    rest.lines().next().unwrap().trim().parse().unwrap()
-                });
-            if body.len() >= length {
-                return Some(text.into_owned());
-            }
-        }
-    }
-}
-
-fn response(status: &str, headers: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{body}")
-}
-
-fn json_response(body: &str) -> String {
-    response("200 OK", "content-type: application/json\r\n", body)
-}
-
-/// The head of a chunked stream and these bytes of it, in two chunks cut in the middle.
-fn stream(data: &str) -> String {
-    let middle = data.ceil_char_boundary(data.len() / 2);
-    let (a, b) = data.split_at(middle);
-    let mut text = String::from(
-        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n",
-    );
-    for part in [a, b].into_iter().filter(|part| !part.is_empty()) {
-        text.push_str(&format!("{:x}\r\n{part}\r\n", part.len()));
-    }
-    text
-}
-
-const STREAM_END: &str = "0\r\n\r\n";
 
 const HELLO: &str = concat!(
     ": warming up\n\n",
@@ -305,10 +155,10 @@ fn the_address_is_made_from_any_form_of_the_base() {
         ),
         ("https://h/a?v=1", "https://h/a/chat/completions?v=1"),
     ] {
-        let url = endpoint(&base.parse().unwrap()).unwrap();
+        let url = endpoint(&base.parse().unwrap(), &PATH).unwrap();
         assert_eq!(url.as_str(), expected);
     }
-    assert!(endpoint(&"ftp://h/v1".parse().unwrap()).is_err());
+    assert!(endpoint(&"ftp://h/v1".parse().unwrap(), &PATH).is_err());
 }
 
 #[test]
@@ -725,7 +575,7 @@ async fn refused_credentials_say_where_to_look() {
     let body = format!("Incorrect API key provided: {KEY}");
     let server = Server::start(vec![Act::Keep(response("401 Unauthorized", "", &body))]).await;
     let error = ask(&server.model()).await.unwrap_err();
-    insta::assert_snapshot!(error, @"the model API refused the credentials (401): Incorrect API key provided: ***. hint: check model.api_key or OPENAI_API_KEY");
+    insta::assert_snapshot!(error, @"the model API refused the credentials (401): Incorrect API key provided: ***. hint: check OPENAI_API_KEY or model.api_key");
     assert_eq!(server.requests().len(), 1);
 }
 

@@ -4,8 +4,9 @@
 //! shorter, since the messages come last. A provider's prompt cache then holds from step to step.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use crate::api::tool;
 use crate::message::{Extra, Message, ModelReply, ToolCall, ToolSpec};
 use crate::model::ModelRequest;
 
@@ -234,7 +235,7 @@ pub(crate) fn body(
         tools: request
             .tools
             .iter()
-            .map(|spec| tool(spec, dialect.descriptions))
+            .map(|spec| offered(spec, dialect.descriptions))
             .collect(),
         more,
         messages: request
@@ -245,27 +246,19 @@ pub(crate) fn body(
     })
 }
 
-fn tool(spec: &ToolSpec, descriptions: Descriptions) -> Tool<'_> {
+fn offered(spec: &ToolSpec, descriptions: Descriptions) -> Tool<'_> {
     let description: &str = match descriptions {
         Descriptions::Whole => &spec.description,
         Descriptions::Short => {
             &spec.description[..spec.description.floor_char_boundary(SHORT_DESCRIPTION)]
         }
     };
-    let mut parameters = match &spec.input_schema {
-        Value::Object(schema) => Value::Object(schema.clone()),
-        _ => json!({ "type": "object" }),
-    };
-    // A tool without parameters often has a bare object schema, which OpenAI refuses.
-    if parameters["type"] == "object" && parameters.get("properties").is_none() {
-        parameters["properties"] = json!({});
-    }
     Tool {
         r#type: "function",
         function: Function {
             name: &spec.name,
             description,
-            parameters,
+            parameters: tool::parameters(spec),
         },
     }
 }
@@ -303,46 +296,25 @@ fn call(call: &ToolCall) -> Call<'_> {
         arguments,
         extra,
     } = call;
-    // Some servers (Ollama, vLLM with some chat templates) parse the arguments in the history and refuse
-    // the whole conversation because of one malformed call: anything but an object is wrapped in one.
-    // The conversation itself keeps what the model wrote.
     let arguments = match serde_json::from_str::<Value>(arguments) {
         Ok(Value::Object(_)) => arguments.into(),
-        _ if arguments.trim().is_empty() => "{}".into(),
-        _ => json!({ "malformed_arguments": arguments })
-            .to_string()
-            .into(),
+        _ => tool::arguments(arguments).to_string().into(),
     };
     Call {
         id,
         r#type: "function",
         function: CallFunction {
-            name: wire_name(name),
+            name: tool::wire_name(name),
             arguments,
         },
         extra,
     }
 }
 
-/// A name that the model invented may hold anything; in the history, servers refuse all but these
-/// characters.
-fn wire_name(name: &str) -> std::borrow::Cow<'_, str> {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if (1..=64).contains(&name.len()) && name.chars().all(allowed) {
-        return name.into();
-    }
-    if name.is_empty() {
-        return "unnamed".into();
-    }
-    name.chars()
-        .take(64)
-        .map(|c| if allowed(c) { c } else { '_' })
-        .collect::<String>()
-        .into()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::Stop;
 

@@ -120,6 +120,8 @@ pub fn effective(sources: &Sources) -> Result<Vec<Setting>, ConfigErrors> {
         &config.command_executor.mcp_server,
         &config.text_editor_mcp.mcp_server,
     );
+    let (address, default) = (&config.model.base_url, config.model.provider.base_url());
+    let default_address = (*address == default).then_some(default.as_str());
     let completed = [
         ("command_executor.mcp_server.name", json!(command.name)),
         (
@@ -129,6 +131,7 @@ pub fn effective(sources: &Sources) -> Result<Vec<Setting>, ConfigErrors> {
         ("text_editor_mcp.mcp_server.name", json!(editor.name)),
         ("text_editor_mcp.mcp_server.command", json!(editor.command)),
         ("mcp.config_file", json!(config.mcp.config_file)),
+        ("model.base_url", json!(default_address)),
     ];
     for setting in &mut settings {
         let known = completed.iter().find(|(key, _)| *key == setting.key);

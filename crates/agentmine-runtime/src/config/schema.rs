@@ -73,6 +73,7 @@ impl Config {
         self.command_executor.complete();
         self.text_editor_mcp.complete();
         self.mcp.complete(home);
+        self.model.complete();
         self.agent.complete(home, config_home);
         self
     }
@@ -289,8 +290,35 @@ impl Default for StoreConfig {
 pub enum Provider {
     /// Any endpoint that speaks OpenAI Chat Completions.
     OpenAi,
+    /// Any endpoint that speaks Anthropic Messages. Prompts are cached.
+    Anthropic,
     /// Recorded replies from a file.
     Replay,
+}
+
+impl Provider {
+    /// Where its API is by default.
+    ///
+    /// # Panics
+    /// Never: the addresses are valid.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a literal URL parses")]
+    pub fn base_url(self) -> Url {
+        let literal = match self {
+            Self::OpenAi | Self::Replay => "https://api.openai.com/v1",
+            Self::Anthropic => "https://api.anthropic.com/v1",
+        };
+        Url::parse(literal).expect("a literal URL")
+    }
+
+    /// The environment variable that its key usually comes from.
+    #[must_use]
+    pub fn key_variable(self) -> &'static str {
+        match self {
+            Self::OpenAi | Self::Replay => "OPENAI_API_KEY",
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+        }
+    }
 }
 
 /// The model.
@@ -299,10 +327,10 @@ pub enum Provider {
 pub struct ModelConfig {
     /// The API of the model.
     pub provider: Provider,
-    /// Base URL of the API, including `/v1`.
+    /// Base URL of the API, including `/v1`. Default with `provider: anthropic`: `https://api.anthropic.com/v1`.
     pub base_url: Url,
-    /// API key; usually set by `OPENAI_API_KEY`. `${NAME}` stands for the environment variable `NAME`. Local servers need
-    /// none.
+    /// API key; usually set by `OPENAI_API_KEY`, or `ANTHROPIC_API_KEY` with `provider: anthropic`. `${NAME}` stands for
+    /// the environment variable `NAME`. Local servers need none.
     pub api_key: Option<Secret>,
     /// The model's name.
     pub name: String,
@@ -312,7 +340,8 @@ pub struct ModelConfig {
     pub stream: bool,
     /// Sampling temperature. Default: that of the provider.
     pub temperature: Option<f64>,
-    /// Highest number of tokens of one reply. Default: that of the provider.
+    /// Highest number of tokens of one reply. Default: that of the provider; with `provider: anthropic` 32000 (16000
+    /// without `stream`), or the model's maximum if that is lower.
     pub max_output_tokens: Option<u32>,
     /// Timeout of connecting, in seconds.
     pub connect_timeout_seconds: u64,
@@ -350,7 +379,8 @@ pub struct ModelConfig {
     /// variable `NAME`.
     pub headers: BTreeMap<String, Secret>,
     /// More members of each request's body, for what only some servers know: `{reasoning_effort: low}`, or
-    /// `{cache_control: {type: ephemeral}}` where a proxy does not cache prompts by itself.
+    /// `{cache_control: {type: ephemeral}}` where a proxy does not cache prompts by itself, or `{thinking: {type: adaptive}}`
+    /// with `provider: anthropic`.
     pub extra_body: serde_json::Map<String, serde_json::Value>,
 }
 
@@ -358,8 +388,7 @@ impl Default for ModelConfig {
     fn default() -> Self {
         Self {
             provider: Provider::OpenAi,
-            #[expect(clippy::expect_used, reason = "a literal URL parses")]
-            base_url: Url::parse("https://api.openai.com/v1").expect("a literal URL"),
+            base_url: Provider::OpenAi.base_url(),
             api_key: None,
             name: "gpt-5".into(),
             recording: None,
@@ -385,6 +414,14 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
+    /// The default address is that of the provider. One provider's key is never sent to another's address.
+    fn complete(&mut self) {
+        let openai = Provider::OpenAi.base_url();
+        if self.provider != Provider::OpenAi && self.base_url.host_str() == openai.host_str() {
+            self.base_url = self.provider.base_url();
+        }
+    }
+
     /// The same server with another of its models, which has the prices of `more_prices`, or none.
     #[must_use]
     pub fn with_model(&self, name: &str) -> Self {

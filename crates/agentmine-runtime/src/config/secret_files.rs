@@ -12,10 +12,11 @@ use super::trackers::MoreTrackers;
 use super::tree::ConfigPlace;
 
 /// The variables that may come from a file, under the name that says so.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("AGENTMINE_STORE_URL_FILE", "AGENTMINE_STORE_URL"),
     ("AGENTMINE_QUEUE_URL_FILE", "AGENTMINE_QUEUE_URL"),
     ("OPENAI_API_KEY_FILE", "OPENAI_API_KEY"),
+    ("ANTHROPIC_API_KEY_FILE", "ANTHROPIC_API_KEY"),
     ("GITHUB_WEBHOOK_SECRET_FILE", "GITHUB_WEBHOOK_SECRET"),
     (
         "GITLAB_WEBHOOK_SIGNING_TOKEN_FILE",
@@ -111,7 +112,10 @@ fn place_of<'a>(name: &str, config: &'a mut Config) -> Option<&'a mut Secret> {
     match name {
         "AGENTMINE_STORE_URL" => Some(&mut config.store.url),
         "AGENTMINE_QUEUE_URL" => Some(&mut config.queue.url),
-        "OPENAI_API_KEY" => config.model.api_key.as_mut(),
+        "OPENAI_API_KEY" | "ANTHROPIC_API_KEY" => {
+            let is_used = config.model.provider.key_variable() == name;
+            config.model.api_key.as_mut().filter(|_| is_used)
+        }
         "GITHUB_WEBHOOK_SECRET" => trackers.github.as_mut()?.webhook_secret.as_mut(),
         "GITHUB_APP_PRIVATE_KEY" => trackers.github.as_mut()?.app.as_mut()?.key.as_mut(),
         "GITHUB_PERSONAL_ACCESS_TOKEN" => trackers.github.as_mut()?.token.as_mut(),

@@ -10,13 +10,13 @@ use serde_json::Value as Json;
 
 use super::check::{self, Kind};
 use super::fault::SettingFault;
-use super::schema::Config;
+use super::schema::{Config, Provider};
 use super::secret_files;
 use super::tree::{self, ConfigPlace, Node, Value};
 use super::variables;
 
 /// Environment variables and the keys that they set. An empty variable counts as not set.
-const ENVIRONMENT: [(&str, &str); 18] = [
+const ENVIRONMENT: [(&str, &str); 17] = [
     ("COMMAND_EXECUTOR_ENABLED", "command_executor.enabled"),
     ("EXECUTOR_BASE_IMAGE", "command_executor.docker.base_image"),
     (
@@ -37,7 +37,6 @@ const ENVIRONMENT: [(&str, &str); 18] = [
     ("AGENTMINE_MCP_ENABLED", "mcp.enabled"),
     ("AGENTMINE_MCP_CONFIG", "mcp.config_file"),
     ("AGENTMINE_MCP_REPOSITORY_SERVERS", "mcp.repository_servers"),
-    ("OPENAI_API_KEY", "model.api_key"),
     ("AGENTMINE_STORE_URL", "store.url"),
     ("AGENTMINE_QUEUE_URL", "queue.url"),
     ("AGENTMINE_MODEL_BASE_URL", "model.base_url"),
@@ -173,6 +172,7 @@ impl Sources {
             };
             tree.set(key, node);
         }
+        self.key(&mut tree, schema);
         self.tokens(&mut tree);
         variables::expand(&mut tree, |name| self.env(name), faults);
         tree
@@ -192,6 +192,21 @@ impl Sources {
     /// The folder of the user's configuration, if it is not the usual one.
     pub(super) fn config_home(&self) -> Option<&str> {
         self.env("XDG_CONFIG_HOME")
+    }
+
+    /// The key of the model API. One provider's key is never sent to another.
+    fn key(&self, tree: &mut Node, schema: &Json) {
+        const KEY: &str = "model.api_key";
+        let provider = tree.get("model").and_then(|model| model.get("provider"));
+        let provider = match provider.map(|node| &node.value) {
+            Some(Value::Text(name)) if name == "anthropic" => Provider::Anthropic,
+            _ => Provider::OpenAi,
+        };
+        let name = provider.key_variable();
+        let is_by_flag = self.flags.iter().any(|(_, key, _)| key == KEY);
+        if let (false, Some(text)) = (is_by_flag, self.env(name)) {
+            tree.set(KEY, from_text(schema, KEY, text, ConfigPlace::Env(name)));
+        }
     }
 
     fn tokens(&self, tree: &mut Node) {

@@ -139,7 +139,7 @@ log:
     config.yaml:16:18: queue.retry_seconds: an empty list, expected at least one delay
     config.yaml:18:8: store.url: a value that is not shown, expected a string
       hint: put it in quotes
-    config.yaml:20:13: model.provider: `openapi`, expected `openai` or `replay`
+    config.yaml:20:13: model.provider: `openapi`, expected `openai` or `anthropic` or `replay`
       hint: did you mean `openai`?
     config.yaml:21:13: model.base_url: the scheme `ftp`, expected `https://…` or `http://…`
     config.yaml:22:9: model.name: the number 5, expected a string
@@ -252,6 +252,47 @@ fn environment_overrides_the_file_and_flags_override_both() {
     assert_eq!(config.model.base_url.as_str(), "http://127.0.0.1:11434/v1");
     assert_eq!(config.model.api_key.unwrap().expose(), "key");
     assert_eq!(config.http.listen.as_deref(), Some("127.0.0.1:0"));
+}
+
+/// A machine may have the keys of several providers.
+#[test]
+fn each_provider_has_its_own_key_and_its_own_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    std::fs::write(&file, "of-anthropic\n").unwrap();
+    let keys = [
+        ("OPENAI_API_KEY", "of-openai".to_owned()),
+        ("ANTHROPIC_API_KEY_FILE", file.display().to_string()),
+    ];
+    for (text, key, url) in [
+        ("", "of-openai", "https://api.openai.com/v1"),
+        (
+            "model: {provider: anthropic, name: claude}",
+            "of-anthropic",
+            "https://api.anthropic.com/v1",
+        ),
+        (
+            "model: {provider: anthropic, base_url: 'https://api.openai.com/v1/'}",
+            "of-anthropic",
+            "https://api.anthropic.com/v1",
+        ),
+        (
+            "model: {provider: anthropic, base_url: 'https://gateway.example/'}",
+            "of-anthropic",
+            "https://gateway.example/",
+        ),
+    ] {
+        let config = load(&yaml(text).with_env(keys.clone())).unwrap();
+        assert_eq!(config.model.api_key.unwrap().expose(), key, "{text}");
+        assert_eq!(config.model.base_url.as_str(), url, "{text}");
+    }
+    let env = [("OPENAI_API_KEY", "of-openai")];
+    let anthropic = yaml("model: {provider: anthropic}").with_env(env);
+    assert!(load(&anthropic).unwrap().model.api_key.is_none());
+    let settings = effective(&anthropic).unwrap();
+    let address = settings.iter().find(|it| it.key == "model.base_url");
+    let shown = SettingValue::Shown("https://api.anthropic.com/v1".into());
+    assert_eq!(address.unwrap().value, shown);
 }
 
 #[test]

@@ -267,14 +267,20 @@ fn unanswered(error: &LlmError) -> String {
 }
 
 /// Ollama lists `qwen3:latest` for what is called `qwen3`. OpenRouter and Hugging Face list `a/b` for what may be called
-/// `a/b:fast`.
+/// `a/b:fast`. Anthropic lists `claude-haiku-4-5-20251001` for what is called `claude-haiku-4-5` too, or ends with
+/// `-latest`.
 fn offers(models: &[String], name: &str) -> bool {
     let latest = format!("{name}:latest");
     let base = name.rsplit_once(':').map(|(base, _)| base);
     let base = base.filter(|base| base.contains('/'));
+    let undated = name.strip_suffix("-latest").unwrap_or(name);
+    let is_dated = |it: &str| {
+        let date = it.strip_prefix(undated).and_then(|it| it.strip_prefix('-'));
+        date.is_some_and(|it| it.len() == 8 && it.chars().all(|c| c.is_ascii_digit()))
+    };
     models
         .iter()
-        .any(|it| *it == name || *it == latest || Some(it.as_str()) == base)
+        .any(|it| *it == name || *it == latest || Some(it.as_str()) == base || is_dated(it))
 }
 
 #[cfg(test)]
@@ -305,6 +311,21 @@ mod tests {
             Outcome::Failed
         );
         assert_eq!(outcome("127.0.0.1", "qwen3", &[]), Outcome::Failed);
+        let anthropic = ["claude-haiku-4-5-20251001", "claude-opus-4-6"];
+        for (name, expected) in [
+            ("claude-haiku-4-5", Outcome::Good),
+            ("claude-haiku-4-5-latest", Outcome::Good),
+            ("claude-haiku-4-5-20251001", Outcome::Good),
+            ("claude-opus-4-6", Outcome::Good),
+            ("claude-haiku-4", Outcome::Failed),
+            ("claude-haiku-4-5-20240101", Outcome::Failed),
+        ] {
+            assert_eq!(
+                outcome("api.anthropic.com", name, &anthropic),
+                expected,
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -5,8 +5,9 @@ use crate::config::branch::{BranchPattern, InvalidBranchPattern};
 use crate::config::schema::{Agent, ModelConfig, ModelPrices, Provider};
 
 /// The members of a request's body that `model.extra_body` cannot replace.
-const OF_REQUEST: [&str; 8] = [
+const OF_REQUEST: [&str; 9] = [
     "model",
+    "system",
     "messages",
     "tools",
     "stream",
