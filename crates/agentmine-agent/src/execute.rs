@@ -123,7 +123,6 @@ impl<E> Execution<'_, E> {
                 return Ok(Finished::Budget(limit));
             }
             self.warn_of_limit().await?;
-            let sent = self.history.texts();
             let conversation = *self.conversation;
             let (reply, input_tokens) = match self.ask().await? {
                 Answer::Reply {
@@ -135,6 +134,8 @@ impl<E> Execution<'_, E> {
             if conversation != *self.conversation {
                 window = Window::default();
             }
+            // Replies do not count.
+            let sent = self.history.texts();
             if let Some(why) = input_tokens.and_then(|tokens| window.count(sent, tokens)) {
                 self.close_calls(TRUNCATED).await?;
                 return Ok(Finished::Full(why));
@@ -319,6 +320,10 @@ impl<E> Execution<'_, E> {
             let Err(error @ LlmError::ContextTooLong(_)) = &answer else {
                 return Ok(answer);
             };
+            // Some servers notice it only after minutes.
+            if self.limits.budget.out_of_time(self.elapsed()).is_some() {
+                return Ok(answer);
+            }
             let Some(count) = self.history.omissible_results() else {
                 return Ok(answer);
             };

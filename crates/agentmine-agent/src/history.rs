@@ -114,11 +114,12 @@ impl History {
     }
 
     /// How many results, the oldest of the conversation, to omit for an API that finds it too long: half of their text goes.
-    /// Those of the newest reply stay. `None` if there is nothing to omit.
+    /// Those of the newest calls stay as long as there are others, and the last one in any case. `None` if there is nothing to
+    /// omit.
     #[must_use]
     pub(crate) fn omissible_results(&self) -> Option<usize> {
-        let is_reply = |message: &Message| matches!(message, Message::Assistant(_));
-        let newest = self.messages.iter().rposition(is_reply)?;
+        let has_calls = |message: &Message| matches!(message, Message::Assistant(reply) if !reply.calls.is_empty());
+        let newest = self.messages.iter().rposition(has_calls)?;
         let lengths = |messages: &[Message]| -> Vec<usize> {
             let texts = messages.iter().filter_map(|message| match message {
                 Message::Tool { text, .. } => Some(text),
@@ -129,8 +130,11 @@ impl History {
                 .collect()
         };
         let (older, newer) = self.messages.split_at(newest);
-        let (older, newer) = (lengths(older), lengths(newer));
+        let (mut older, newer) = (lengths(older), lengths(newer));
         let all: usize = older.iter().chain(&newer).sum();
+        if older.iter().all(|length| *length == 0) {
+            older.extend(newer.iter().take(newer.len().saturating_sub(1)));
+        }
         let mut gained = 0;
         let mut count = 0;
         for (at, length) in older.into_iter().enumerate() {

@@ -7,8 +7,9 @@ use agentmine_llm::ToolCall;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// Longest cycle of calls that is detected: one call again and again, or two in turn.
-const MAX_CYCLE: usize = 2;
+/// Longest cycle of calls that is detected: one call again and again, or some in turn, such as files that a model reads again
+/// because not all of them fit its window.
+const MAX_CYCLE: usize = 6;
 /// Fields of a command's result that differ from run to run.
 const VOLATILE: [&str; 1] = ["duration_ms"];
 /// How often a model is warned. One that does something else after each warning, and then the same again, is stopped too.
@@ -112,6 +113,12 @@ mod tests {
     fn a_call_with_the_same_result_is_counted_until_something_changes() {
         let calls = [("a", "x"), ("a", "x"), ("a", "x"), ("a", "y"), ("a", "x")];
         assert_eq!(counts(&calls), [1, 2, 3, 1, 1]);
+    }
+
+    #[test]
+    fn calls_that_are_made_in_turn_are_counted_together() {
+        let files = ["a", "b", "c"].map(|file| (file, "x"));
+        assert_eq!(counts(&files.repeat(3))[6..], [2, 2, 3]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Completion {
     pub fn of(text: &str, issue: Option<u64>, missing: &str, commit: &str) -> Self {
         // An edit on a page of the forge changes the line ends.
         let text = unix(text);
-        if text.contains(COMPLETED) {
+        if text.starts_with(COMPLETED) {
             return Self::Written;
         }
         let note = format!(
@@ -125,6 +125,9 @@ mod tests {
             let again = Completion::of(&text, Some(7), MISSING, commit);
             assert_eq!(again, Completion::Written);
         }
+        // The agent's message may quote the note.
+        let quoted = partial("For #7").replace("> Hello.", &format!("{COMPLETED}\n\n> Hello."));
+        due(&quoted, Some(7));
         let task = due(
             &partial("For AgentMine task 3, which a person created."),
             None,

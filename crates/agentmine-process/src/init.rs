@@ -10,6 +10,16 @@
 use std::mem::MaybeUninit;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether this process is the program below the first one.
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the first process of the container only waits for this one.
+#[must_use]
+pub fn is_watched() -> bool {
+    IS_WATCHED.load(Ordering::Relaxed)
+}
 
 /// To be called first in a program, while it has one thread. In the first process of a pid namespace it returns the program's
 /// exit code, once its child, which is the program, has ended. There, and everywhere else, it returns `None` at once.
@@ -31,6 +41,7 @@ pub fn watch_as_first_process() -> Option<u8> {
     // SAFETY: the set was filled above, and the other call takes plain integers.
     unsafe {
         if program == 0 {
+            IS_WATCHED.store(true, Ordering::Relaxed);
             // Ctrl-C in a terminal reaches the whole group of the first process, which passes it on.
             libc::setpgid(0, 0);
         }
@@ -61,6 +72,8 @@ fn watch(program: i32, signals: &libc::sigset_t) -> u8 {
                     return code;
                 }
             }
+            // The kernel spares a first process these stops; the program would never continue.
+            libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => {}
             // SAFETY: takes plain integers. The program was not waited for yet, so the pid is its own.
             other => unsafe {
                 libc::kill(program, other);

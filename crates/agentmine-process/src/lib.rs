@@ -19,7 +19,7 @@ mod tail;
 pub use excerpt::{Excerpt, LeftOut, SEE_ALL};
 pub use family::{Family, Mark};
 pub use head_tail::{HeadTail, Kept, truncate_middle};
-pub use init::watch_as_first_process;
+pub use init::{is_watched, watch_as_first_process};
 pub use process::{
     Process, become_subreaper, children, descendants, die_with_parent, exit_handle,
     kill_all_descendants, reap, signal_group,

@@ -418,6 +418,28 @@ async fn a_full_context_continues_without_the_oldest_results() {
     assert_eq!(replayed.messages()[..asked[8].len()], asked[8]);
 }
 
+/// One model call may have many results.
+#[tokio::test]
+async fn where_the_newest_results_alone_are_too_long_all_but_the_last_are_omitted() {
+    let mut run = Run::of(vec![calls(&["1", "2", "3"])]);
+    run.tools.result = Some("line\n".repeat(100));
+    let full = || Err(LlmError::ContextTooLong(Overflow::default()));
+    let later = [full(), full(), full()];
+    run.model.replies.lock().unwrap().extend(later);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(
+        missing.starts_with("the conversation is too long"),
+        "{missing}"
+    );
+    let asked = run.model.asked();
+    let last = asked.last().unwrap();
+    let texts = last.iter().filter_map(|message| match message {
+        Message::Tool { text, .. } => Some(text.starts_with("omitted, since")),
+        Message::System { .. } | Message::User { .. } | Message::Assistant(_) => None,
+    });
+    assert_eq!(texts.collect::<Vec<_>>(), [true, true, false]);
+}
+
 #[tokio::test]
 async fn a_server_that_silently_drops_the_beginning_ends_with_the_work_so_far() {
     let mut run = Run::of(vec![

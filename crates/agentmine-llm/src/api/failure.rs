@@ -151,9 +151,16 @@ fn classify(
 ) -> Failure {
     let words = ApiError::read(error);
     let shown = redactor.redact(body);
+    let said = message(error).unwrap_or(body);
+    // A validation error repeats what was sent, which may contain any words.
+    let repeats = ["'input':", "\"input\":", "input_value="];
+    let (account, judged) = match repeats.iter().any(|it| said.contains(it)) {
+        true => ("", ""),
+        false => (said, body),
+    };
     // Old versions of llama.cpp report it with a 500.
-    let is_too_long = overflow::exceeds_a_rate(body)
-        || (!matches!(status, 401 | 403 | 429) && overflow::says_so(body));
+    let is_too_long = overflow::exceeds_a_rate(judged)
+        || (!matches!(status, 401 | 403 | 429) && overflow::says_so(judged));
     if is_too_long {
         let text = redactor.redact(message(error).unwrap_or(body));
         return Failure::Final(LlmError::ContextTooLong(overflow::read(error, text)));
@@ -167,13 +174,6 @@ fn classify(
             ..overflow::Overflow::default()
         }));
     }
-    let said = message(error).unwrap_or(body);
-    // A validation error repeats what was sent, which may contain any words.
-    let repeats = ["'input':", "\"input\":", "input_value="];
-    let account = match repeats.iter().any(|it| said.contains(it)) {
-        true => "",
-        false => said,
-    };
     let is_out_of_quota = match status {
         402 => true,
         400 | 403 | 429 => words.is_out_of_quota() || says_one_of(account, &NO_CREDIT),
@@ -547,6 +547,11 @@ mod tests {
             (
                 400,
                 r#"{"object":"error","message":"[{'type': 'string_type', 'loc': ('body',), 'msg': 'x', 'input': 'insufficient balance'}]","code":400}"#,
+                "refused",
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"[{'type': 'string_type', 'loc': ('body',), 'msg': 'x', 'input': 'the maximum context length'}]","code":400}"#,
                 "refused",
             ),
             (

@@ -201,16 +201,22 @@ impl Parent {
         if missing.is_empty() {
             return Ok(());
         }
-        let own = std::process::id().to_string();
+        let mut ours = vec![std::process::id()];
+        if agentmine_process::is_watched() {
+            // It only waits for this process.
+            ours.push(1);
+        }
         let procs = read("cgroup.procs");
+        let procs: Vec<u32> = procs.lines().filter_map(|it| it.parse().ok()).collect();
         // Only the root of all groups has no type, and may have processes beside limited groups.
         let is_root = !self.folder.join("cgroup.type").exists();
-        if procs.trim() == own {
+        if !procs.is_empty() && procs.iter().all(|pid| ours.contains(pid)) {
             let worker = self.folder.join(WORKER);
-            let moved = std::fs::create_dir_all(&worker)
-                .and_then(|()| std::fs::write(worker.join("cgroup.procs"), own));
+            let enter = |pid: &u32| std::fs::write(worker.join("cgroup.procs"), pid.to_string());
+            let moved =
+                std::fs::create_dir_all(&worker).and_then(|()| procs.iter().try_for_each(enter));
             moved.map_err(|error| failed(&worker, &error))?;
-        } else if !procs.trim().is_empty() && !is_root {
+        } else if !procs.is_empty() && !is_root {
             return Err(format!(
                 "{}: other processes are in it",
                 self.folder.display()
