@@ -317,7 +317,7 @@ impl<E> Execution<'_, E> {
         loop {
             let begun = Instant::now();
             let answer = self.request(specs).await?;
-            let Err(error @ LlmError::ContextTooLong(_)) = &answer else {
+            let Err(LlmError::ContextTooLong(overflow)) = &answer else {
                 return Ok(answer);
             };
             // Some servers notice it only after minutes.
@@ -329,7 +329,8 @@ impl<E> Execution<'_, E> {
             };
             let note = Entry::Note {
                 text: format!(
-                    "{error}\nIt continues without the results of its first {count} calls."
+                    "the conversation is too long for the model: {}. It continues without the results of its first {count} calls.",
+                    overflow.to_string().trim_end_matches('.')
                 ),
                 fact: Some(NoteFact::ResultsOmitted(count)),
             };

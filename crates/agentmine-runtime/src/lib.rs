@@ -21,6 +21,7 @@ pub mod permit;
 pub mod process_lock;
 pub mod program_pages;
 pub mod redact;
+pub mod service_url;
 pub mod shortage;
 pub mod shutdown;
 pub mod terminal;

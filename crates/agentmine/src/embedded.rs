@@ -140,7 +140,8 @@ pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store
     default_store(config)?;
     agentmine_store::connect(&config.store)
         .await
-        .map_err(|error| match error {
+        .map_err(|error| match &error {
+            StoreError::Unavailable(why) if why.contains("hint: ") => error.into(),
             StoreError::Unavailable(_) => Failure::new(Exit::Other, "the tasks cannot be read")
                 .hint(format!(
                     "{}; `{} doctor` checks all of the set-up",
@@ -149,9 +150,7 @@ pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store
                 ))
                 .because(error)
                 .into(),
-            error @ (StoreError::Fenced(_) | StoreError::Expired(_) | StoreError::Fault(_)) => {
-                error.into()
-            }
+            StoreError::Fenced(_) | StoreError::Expired(_) | StoreError::Fault(_) => error.into(),
         })
 }
 

@@ -324,6 +324,23 @@ pub(crate) fn program() -> String {
         .unwrap_or_else(|| "agentmine".into())
 }
 
+/// The same with the configuration that was named, for commands that read what this one wrote.
+pub(crate) fn program_with_config() -> String {
+    let mut args = std::env::args();
+    let program = args.next().unwrap_or_else(|| "agentmine".into());
+    let mut file = None;
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "-c" | "--config" => file = args.next(),
+            _ => file = arg.strip_prefix("--config=").map(str::to_owned).or(file),
+        }
+    }
+    match file {
+        Some(file) => format!("{program} --config {}", word(&file)),
+        None => program,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use agentmine_domain::{EndState, TaskState};
 use agentmine_llm::Model;
-use agentmine_runtime::config::{self, Config, Labels, LocalTrackerConfig, Sources, StoreConfig};
+use agentmine_runtime::config::{
+    self, Config, Labels, LocalTrackerConfig, Provider, Sources, StoreConfig,
+};
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
 use agentmine_store::TaskFilter;
@@ -174,8 +176,13 @@ pub(crate) fn model(config: &Config) -> Result<Arc<dyn Model>> {
         let text = error.to_string();
         let (why, hint) = text
             .split_once(". hint: ")
-            .unwrap_or((&text, "set it in config.yaml"));
-        let hint = format!("{hint}; or name a server and a model with --base-url and --model");
+            .unwrap_or((&text, "correct it in the configuration"));
+        let hint = match config.model.provider {
+            Provider::Replay => format!("{hint}, or remove model.provider"),
+            Provider::OpenAi | Provider::Anthropic => {
+                format!("{hint}; or name a server and a model with --base-url and --model")
+            }
+        };
         Failure::new(Exit::Config, format!("the model cannot be used: {why}")).hint(hint)
     })?;
     Ok(model)

@@ -8,7 +8,7 @@ use console::style;
 use crate::embedded::Unfinished;
 use crate::git;
 use crate::live::{Ending, count};
-use crate::print::{clean, line, one_line, program, word};
+use crate::print::{clean, line, one_line, program_with_config, word};
 
 /// Prints what became of one task, and where to look next.
 pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfinished) {
@@ -46,7 +46,7 @@ pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfini
             unfinished.hint()
         )),
     }
-    let program = program();
+    let program = program_with_config();
     if let Some(facts) = &ending.facts
         && let Some(head) = &facts.head
     {

@@ -7,7 +7,7 @@ use console::style;
 use serde_json::Value;
 
 use crate::live::count;
-use crate::print::{clean, line, one_line, program};
+use crate::print::{clean, line, one_line, program_with_config};
 
 /// Lines of one text that are shown unless it is shown whole.
 const MAX_LINES: usize = 12;
@@ -28,7 +28,7 @@ impl Length {
         match full {
             true => Self::Whole,
             false => Self::Cut {
-                command: format!("{} session show {session} --full", program()),
+                command: format!("{} session show {session} --full", program_with_config()),
             },
         }
     }

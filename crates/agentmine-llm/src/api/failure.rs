@@ -169,7 +169,7 @@ fn classify(
     if status == 413 {
         return Failure::Final(LlmError::ContextTooLong(overflow::Overflow {
             text: format!(
-                "the request is larger than the server, or a proxy in front of it, accepts (nginx: client_max_body_size): {shown}"
+                "the request is larger than the server, or a proxy in front of it, accepts. Raise its limit (nginx: client_max_body_size). It answered {shown}"
             ),
             ..overflow::Overflow::default()
         }));

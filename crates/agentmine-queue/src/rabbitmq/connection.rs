@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agentmine_runtime::config::Secret;
+use agentmine_runtime::service_url::has_host_in_path;
 use futures::StreamExt;
 use lapin::options::{
     BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, QueueBindOptions,
@@ -239,9 +240,12 @@ const FRAME: u32 = 32 << 10;
 
 /// Shows nothing of the URL, which may hold a password.
 const NO_URL: &str = "queue.url is not a valid amqp:// or amqps:// URL. hint: write amqp://USER:PASSWORD@HOST:PORT/VHOST, and \
-    percent-encode special characters in the password and the virtual host (/ is %2F)";
+    percent-encode special characters in the password and the virtual host (@ is %40, / is %2F)";
 
 fn parse(url: &Secret) -> Result<AMQPUri, QueueError> {
+    if has_host_in_path(url.expose()) {
+        return Err(QueueError::Invalid(NO_URL.into()));
+    }
     let mut uri =
         AMQPUri::from_str(url.expose()).map_err(|_| QueueError::Invalid(NO_URL.into()))?;
     // The parser takes a slash at the end for a virtual host without a name, which no broker has; users mean the default one.
@@ -476,7 +480,11 @@ mod tests {
 
     #[test]
     fn a_password_that_is_not_encoded_is_explained_and_not_shown() {
-        for url in ["amqp://u:hun/ter2@mq", "amqps://u:hun#ter2@mq/fleet"] {
+        for url in [
+            "amqp://u:hun/ter2@mq",
+            "amqps://u:hun#ter2@mq/fleet",
+            "amqp://u:p@hun/ter2@mq/%2f",
+        ] {
             let error = parse(&Secret::new(url)).unwrap_err().to_string();
             assert!(error.contains("hint: write amqp://"), "{error}");
             assert!(!error.contains("hun") && !error.contains("ter2"), "{error}");

@@ -288,7 +288,10 @@ impl Walk<'_> {
             .map(|properties| properties.keys().map(String::as_str).collect())
             .unwrap_or_default();
         known.sort_unstable();
-        let expected = format!("one of `{}`", known.join("`, `"));
+        let expected = match known.is_empty() {
+            true => "another key: AgentMine sets this one itself".to_owned(),
+            false => format!("one of `{}`", known.join("`, `")),
+        };
         let seen = format!("unknown key `{}`", cut(&entry.key));
         let mut fault = SettingFault::new(&entry.place, path, seen, expected);
         fault.hint = nearest(&entry.key, &known).map(|near| format!("did you mean `{near}`?"));

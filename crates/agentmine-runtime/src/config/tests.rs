@@ -272,12 +272,12 @@ fn each_provider_has_its_own_key_and_its_own_address() {
             "https://api.anthropic.com/v1",
         ),
         (
-            "model: {provider: anthropic, base_url: 'https://api.openai.com/v1/'}",
+            "model: {provider: anthropic, name: claude, base_url: 'https://api.openai.com/v1/'}",
             "of-anthropic",
             "https://api.anthropic.com/v1",
         ),
         (
-            "model: {provider: anthropic, base_url: 'https://gateway.example/'}",
+            "model: {provider: anthropic, name: claude, base_url: 'https://gateway.example/'}",
             "of-anthropic",
             "https://gateway.example/",
         ),
@@ -287,7 +287,7 @@ fn each_provider_has_its_own_key_and_its_own_address() {
         assert_eq!(config.model.base_url.as_str(), url, "{text}");
     }
     let env = [("OPENAI_API_KEY", "of-openai")];
-    let anthropic = yaml("model: {provider: anthropic}").with_env(env);
+    let anthropic = yaml("model: {provider: anthropic, name: claude}").with_env(env);
     assert!(load(&anthropic).unwrap().model.api_key.is_none());
     let settings = effective(&anthropic).unwrap();
     let address = settings.iter().find(|it| it.key == "model.base_url");

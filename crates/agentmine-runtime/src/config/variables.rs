@@ -97,6 +97,14 @@ fn of_node(
         return;
     };
     let Some(name) = text.strip_prefix("${").and_then(|it| it.strip_suffix('}')) else {
+        if text.contains("${") {
+            faults.push(SettingFault::new(
+                &node.place,
+                key,
+                "`${…}` as a part of the value".to_owned(),
+                "`${NAME}` as the whole value, of a variable with all of it (such as `Bearer …`)",
+            ));
+        }
         return;
     };
     match value_of(name) {
@@ -104,7 +112,7 @@ fn of_node(
         None => faults.push(SettingFault::new(
             &node.place,
             key,
-            format!("`${{{name}}}`, an environment variable that is not set"),
+            format!("`${{{name}}}`, an environment variable that is not set, or is empty"),
             "an environment variable that is set, or the value itself",
         )),
     }

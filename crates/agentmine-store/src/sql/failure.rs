@@ -206,10 +206,13 @@ impl Failure {
                 StoreError::Fenced(task)
             }
             Self::Expired(task) => StoreError::Expired(task),
-            Self::ReadOnly => StoreError::Unavailable(format!(
-                "{address}: the server is read-only, for example a standby, or one whose disk is full. hint: point store.url \
-                 to the primary"
+            it if it.is_read_only() => StoreError::Unavailable(format!(
+                "{address}: the server is read-only: a standby, default_transaction_read_only, or a full disk. hint: point \
+                 store.url to the primary"
             )),
+            Self::ReadOnly => {
+                StoreError::Unavailable(format!("{address}: the server is read-only"))
+            }
             Self::TimedOut => {
                 StoreError::Unavailable(format!("{address}: no answer within the time limit"))
             }

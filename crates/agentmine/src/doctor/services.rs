@@ -76,6 +76,10 @@ async fn access(tracker: &dyn Tracker, clocks: &Clocks) -> Vec<Finding> {
 pub(super) async fn database(config: &Config, kind: Kind, clocks: &Clocks) -> Vec<Finding> {
     let found = match agentmine_store::inspect(&config.store).await {
         Ok(found) => found,
+        // It has a hint of its own.
+        Err(error) if error.to_string().contains("hint: ") => {
+            return vec![Finding::failed(error.to_string())];
+        }
         Err(error) => {
             return vec![Finding::failed(error.to_string()).fix(match kind {
                 Kind::Embedded => "check the folder, or move the file away",
@@ -226,7 +230,7 @@ pub(super) async fn model(config: &Config, clocks: &Clocks) -> Vec<Finding> {
         None => Finding::warning(format!(
             "{host} answers, but does not list its models, so `{name}` could not be looked up"
         ))
-        .fix("check that model.base_url ends in /v1"),
+        .fix("check that model.base_url is as the server's documentation gives it, and the name"),
         Some(models) => of_list(host, name, &models),
     }]
 }

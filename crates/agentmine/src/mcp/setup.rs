@@ -127,7 +127,9 @@ impl Setup {
                 .into());
         }
         let names: Vec<&str> = self.loaded.servers.keys().map(String::as_str).collect();
-        let hint = if names.is_empty() {
+        let hint = if names.is_empty() && !self.loaded.faults.is_empty() {
+            "none can be used: `agentmine mcp list` shows the faults".to_owned()
+        } else if names.is_empty() {
             format!("none is configured: add one to {}", self.usual_file())
         } else {
             format!("configured are: {}", names.join(", "))

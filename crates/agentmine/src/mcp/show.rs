@@ -11,6 +11,10 @@ use crate::print::{clean, line, one_line};
 
 /// Reports that no server is configured, and how to configure one.
 pub(super) fn nothing(setup: &Setup) {
+    if !setup.loaded.faults.is_empty() {
+        line("no MCP server can be used: correct these faults");
+        return;
+    }
     line("no MCP server is configured");
     line(format!(
         "hint: write {{\"mcpServers\": {{\"memory\": {{\"command\": [\"npx\", \"-y\", \"@modelcontextprotocol/server-memory\"]}}}}}} to {}",

@@ -25,6 +25,14 @@ impl Rules<'_> {
             "put the key into model.api_key",
         );
         self.not_blank("model.name", &model.name);
+        if model.provider == Provider::Anthropic && model.name == ModelConfig::default().name {
+            let seen = format!("`{}`, the default", model.name);
+            self.fault(
+                "model.name",
+                seen,
+                "a Claude model, such as `claude-sonnet-4-5`",
+            );
+        }
         if model.provider == Provider::Replay && model.recording.is_none() {
             self.fault(
                 "model",

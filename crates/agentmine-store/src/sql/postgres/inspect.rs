@@ -32,6 +32,13 @@ pub(crate) async fn inspect(url: &str) -> Result<Inspection, StoreError> {
         let time: DateTime<Utc> = sqlx::query_scalar("SELECT clock_timestamp()")
             .fetch_one(&mut connection)
             .await?;
+        let is_read_only: bool =
+            sqlx::query_scalar("SELECT current_setting('transaction_read_only') = 'on'")
+                .fetch_one(&mut connection)
+                .await?;
+        if is_read_only {
+            return Err(Failure::ReadOnly);
+        }
         let applied: Result<Vec<i64>, sqlx::Error> =
             sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success")
                 .fetch_all(&mut connection)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agentmine_runtime::backoff::Backoff;
 use agentmine_runtime::config::{Migrations, Secret};
+use agentmine_runtime::service_url::has_host_in_path;
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, Executor as _, PgPool, Postgres};
@@ -26,7 +27,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Shows nothing of the URL, which may hold a password.
 const NO_URL: &str = "store.url is not a valid postgres:// URL. hint: write postgres://USER:PASSWORD@HOST:PORT/DATABASE, and \
-    percent-encode special characters in the password (/ is %2F)";
+    percent-encode special characters in the password (@ is %40, / is %2F)";
 
 /// How long a migration waits for a lock. While it waits for a table, every later session waits too, heartbeats included, and a
 /// backup may hold the table for hours.
@@ -128,6 +129,9 @@ pub(crate) fn check(url: &str) -> Result<(), StoreError> {
 }
 
 pub(super) fn options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    if has_host_in_path(url) {
+        return Err(StoreError::Fault(NO_URL.into()));
+    }
     let options = PgConnectOptions::from_str(url).map_err(|_| StoreError::Fault(NO_URL.into()))?;
     // PgBouncer refuses a connection with this parameter, which only changes how floating point numbers are written as text.
     Ok(options.extra_float_digits(None))
@@ -234,7 +238,11 @@ mod tests {
 
     #[test]
     fn a_password_that_is_not_encoded_is_explained_and_not_shown() {
-        for url in ["postgres://u:hun/ter2@h/db", "postgres://u:hun#ter2@h/db"] {
+        for url in [
+            "postgres://u:hun/ter2@h/db",
+            "postgres://u:hun#ter2@h/db",
+            "postgres://u:p@hun/ter2@h/db",
+        ] {
             let error = check(url).unwrap_err().to_string();
             assert!(error.contains("hint: write postgres://"), "{error}");
             assert!(!error.contains("hun") && !error.contains("ter2"), "{error}");
