@@ -1,4 +1,5 @@
-//! The conversation: append-only, and rebuilt from the journal on resume.
+//! The conversation: append-only, and rebuilt from the journal on resume. Once it is too long for the model, the oldest results
+//! are omitted from it; the journal keeps them, and records how many are omitted.
 //!
 //! Guaranteed after a replay: each result answers a call of the reply before it, and only calls of the newest
 //! reply may be without a result. Model APIs refuse any other conversation.

@@ -1,7 +1,7 @@
 //! The pull request that is opened when the work begins, before there is a result.
 //!
 //! It has its own effect: the effect of the result says that a task has one. The result then finds this pull
-//! request by its branch, and replaces its text and keeps its title.
+//! request by its branch, replaces its text, and keeps its title.
 
 use agentmine_domain::{EffectKey, ItemKind, ItemRef, PullRequestRecord, Task};
 use agentmine_runtime::failpoint::Guard;

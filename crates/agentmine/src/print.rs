@@ -326,8 +326,8 @@ pub(crate) fn program() -> String {
 
 /// The same with the configuration that was named, for commands that read what this one wrote.
 pub(crate) fn program_with_config() -> String {
-    let mut args = std::env::args();
-    let program = args.next().unwrap_or_else(|| "agentmine".into());
+    let program = program();
+    let mut args = std::env::args().skip(1);
     let mut file = None;
     while let Some(arg) = args.next() {
         match arg.as_str() {

@@ -1,7 +1,7 @@
 //! The request in the shape of Messages.
 //!
-//! Guaranteed: the same conversation gives the same bytes, and a longer one the same blocks followed by more. Only the marks
-//! at which the prompt cache is written move on: one after tools and system prompt, and one at the end of each of the last two
+//! Guaranteed: the same conversation gives the same bytes, and a longer one the same blocks followed by more. Only the cache
+//! breakpoints move: one after tools and system prompt, and one at the end of each of the last two
 //! turns of the user. The last one writes what the next step reads, and the one before it is what the step before wrote.
 
 use std::borrow::Cow;
@@ -28,10 +28,10 @@ const MARKED_TURNS: usize = 2;
 
 /// A refusal of `max_tokens` above the model's maximum: the text before the value sent, and before the maximum.
 const OVER_LIMIT: (&str, &str) = ("max_tokens: ", " > ");
-const OVER_BEDROCKS_LIMIT: &str = "maximum tokens you requested exceeds the model limit of ";
 const OVER_LIMIT_END: &str = "maximum allowed number of output tokens";
-/// How it refuses a conversation that would fit, but not with the limit on the reply: the words before the sizes of both, and
-/// of the window.
+/// The same from Bedrock: the text before the maximum.
+const OVER_BEDROCKS_LIMIT: &str = "maximum tokens you requested exceeds the model limit of ";
+/// A refusal of a conversation that fits the window, but not with `max_tokens` for the reply: the text before both sizes.
 const OVER_WINDOW: &str = "exceed context limit: ";
 /// The smallest `max_tokens` worth a request.
 const SHORT_REPLY: u32 = 4_096;
@@ -103,23 +103,25 @@ fn room_in(words: &str) -> Option<u32> {
     let (_, rest) = words.split_once(OVER_WINDOW)?;
     let (prompt, rest) = rest.split_once(" + ")?;
     let (_, rest) = rest.split_once(" > ")?;
-    let end = rest.find(|c: char| !c.is_ascii_digit());
-    let window: u32 = rest[..end.unwrap_or(rest.len())].parse().ok()?;
-    window.checked_sub(prompt.parse().ok()?)
+    leading_number(rest)?.checked_sub(prompt.parse().ok()?)
 }
 
-/// The limit that a refusal names: "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for …".
-/// Bedrock: "The maximum tokens you requested exceeds the model limit of 4096."
+/// The limit that a refusal names: "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for …", or
+/// from Bedrock "The maximum tokens you requested exceeds the model limit of 4096."
 fn limit_in(words: &str) -> Option<u32> {
     if let Some((_, rest)) = words.split_once(OVER_BEDROCKS_LIMIT) {
-        let end = rest.find(|c: char| !c.is_ascii_digit());
-        return rest[..end.unwrap_or(rest.len())].parse().ok();
+        return leading_number(rest);
     }
     let (_, rest) = words.split_once(OVER_LIMIT.0)?;
     let (sent, rest) = rest.split_once(OVER_LIMIT.1)?;
     let (limit, rest) = rest.split_once(',')?;
     let is_it = rest.contains(OVER_LIMIT_END) && sent.parse::<u32>().is_ok();
     limit.trim().parse().ok().filter(|_| is_it)
+}
+
+fn leading_number(text: &str) -> Option<u32> {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    text[..end.unwrap_or(text.len())].parse().ok()
 }
 
 #[derive(Serialize)]

@@ -351,7 +351,7 @@ pub struct ModelConfig {
     /// is complete.
     pub idle_timeout_seconds: u64,
     /// Tries of one call, including the first. A call whose replies break off, or come too late for a proxy (524, and 504 after
-    /// 10 seconds), ends after these.
+    /// 20 seconds), ends after these.
     pub max_tries: u32,
     /// How long a call is tried while the API cannot be reached, is overloaded or is loading (connect errors,
     /// 429, other 5xx), in seconds, even if that takes more than `max_tries`. After that the task is returned to

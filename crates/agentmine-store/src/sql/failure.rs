@@ -206,12 +206,9 @@ impl Failure {
                 StoreError::Fenced(task)
             }
             Self::Expired(task) => StoreError::Expired(task),
-            it if it.is_read_only() => StoreError::Unavailable(format!(
-                "{address}: the server is read-only: a standby, default_transaction_read_only, or a full disk. hint: point \
-                 store.url to the primary"
-            )),
-            Self::ReadOnly => {
-                StoreError::Unavailable(format!("{address}: the server is read-only"))
+            Self::ReadOnly => read_only(address),
+            Self::Database(error) if code(&error).as_deref() == Some(READ_ONLY) => {
+                read_only(address)
             }
             Self::TimedOut => {
                 StoreError::Unavailable(format!("{address}: no answer within the time limit"))
@@ -243,6 +240,13 @@ impl Failure {
 /// Postgres: invalid password, invalid authorization.
 fn is_refused_login(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| matches!(code.as_str(), WRONG_PASSWORD | "28000"))
+}
+
+fn read_only(address: &str) -> StoreError {
+    StoreError::Unavailable(format!(
+        "{address}: the server is read-only: a standby, default_transaction_read_only, or a full disk. hint: point \
+         store.url to the primary"
+    ))
 }
 
 fn is_outage(error: &sqlx::Error) -> bool {
