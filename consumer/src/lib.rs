@@ -26,6 +26,7 @@ mod wiring;
 
 pub use mode::ConsumerMode;
 pub use one::{RunOne, run_one};
+pub use prepare::templates::WorkspaceTemplates;
 pub use prepare::traffic::Traffic;
 pub use record::live::Progress;
 pub use record::secret::operator_secrets;

@@ -3,7 +3,7 @@
 use agentmine_domain::Phase;
 use agentmine_store::LeaseEnd;
 
-use crate::prepare::clone::CLONE_FAILURES;
+use crate::prepare::clone::{CLONE_FAILURES, CLONES_FROM};
 use crate::record::phase;
 use crate::run::tools;
 use crate::session::cause::Cause;
@@ -128,6 +128,12 @@ pub(crate) fn describe() {
          or other."
     );
     agentmine_runtime::metrics::zero("agentmine_clone_failures_total", "cause", &CLONE_FAILURES);
+    metrics::describe_counter!(
+        "agentmine_clones_total",
+        "Clones in sandboxes by where they came from: a template, which is a copy of an earlier clone of the same refs, or \
+         the repository"
+    );
+    agentmine_runtime::metrics::zero("agentmine_clones_total", "from", &CLONES_FROM);
     metrics::describe_counter!(
         "agentmine_command_timeouts_total",
         "Commands of agents that exceeded their time limit and were killed."

@@ -60,6 +60,7 @@ pub async fn main(args: ConsumerArgs) -> Result<()> {
         return healthcheck::check(config.http.listen.as_deref()).await;
     }
     config.warn_of_exposures(&sources);
+    config::warn_of_unread_variables(&sources);
     config::follow_secret_files();
     let metrics = metrics::install("consumer");
     trace::start(config.traces.endpoint.as_ref(), "consumer");
@@ -138,6 +139,7 @@ pub async fn connect(config: Config) -> Result<ConsumerDeps> {
         backend,
         model,
         watch: None,
+        templates: Arc::default(),
     })
 }
 

@@ -66,6 +66,7 @@ pub async fn main(args: ProducerArgs) -> Result<()> {
         None => {}
     }
     config.warn_of_exposures(&sources);
+    config::warn_of_unread_variables(&sources);
     config::follow_secret_files();
     let metrics = metrics::install("producer");
     trace::start(config.traces.endpoint.as_ref(), "producer");

@@ -1,5 +1,6 @@
 //! The benchmarks: the short form, as CI runs it, and the table of other agents without the others.
 
+use agentmine_tests::on_disk;
 use tokio::process::Command;
 
 use crate::rig::binary;
@@ -19,9 +20,11 @@ async fn scans_of_many_repositories_meet_their_goals() {
 }
 
 async fn passes(args: &[&str]) {
-    let folder = tempfile::tempdir().unwrap();
+    // The recorded ratios are those of sandboxes and floors on a disk.
+    let folder = on_disk::folder().unwrap();
     let mut bench = Command::new(binary("bench"));
     bench.args(args).env("XDG_STATE_HOME", folder.path());
+    bench.env("TMPDIR", folder.path());
     let out = bench.output().await.unwrap();
     let said = [&out.stdout, &out.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
     assert!(out.status.success(), "{}", said.concat());

@@ -9,6 +9,7 @@ use agentmine_runtime::config::{LocalTrackerConfig, Secret, StoreConfig};
 use agentmine_runtime::permit::{BootInstant, Permit};
 use agentmine_store::{Attempt, Enqueued, LeaseEnd, Publish};
 use agentmine_tests::model::{Scenario, ScriptedModel, call, commit_and_push, edit_replace, say};
+use agentmine_tests::on_disk;
 use agentmine_trackers::Tracker as _;
 use agentmine_trackers::local::LocalTracker;
 
@@ -155,6 +156,69 @@ fn config_check_reports_what_keeps_a_fleet_from_starting() {
     for part in ["GITHUB_PERSONAL_ACCESS_TOKEN", "OPENAI_API_KEY"] {
         assert!(shown.contains(part), "{part} is not reported: {shown}");
     }
+}
+
+#[test]
+fn config_check_reports_faults_of_trackers_beside_variables_that_are_not_set() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |text: &str| std::fs::write(home.path().join("config.yaml"), text).unwrap();
+    write(
+        "trackers:\n  github: {webhook_secret: '${ABSENT_SECRET}', repositories: [a/b]}\nmodel:\n  headers: {x: '${ABSENT_HEADER}'}\nstore:\n  url: mysql://h/x\n",
+    );
+    let output = agentmine(home.path(), &["config", "check"]);
+    let shown = text(&output);
+    assert_eq!(output.status.code(), Some(3), "{shown}");
+    for part in [
+        "ABSENT_SECRET",
+        "GITHUB_PERSONAL_ACCESS_TOKEN",
+        "ABSENT_HEADER",
+        "the configuration has 3 faults",
+    ] {
+        assert!(shown.contains(part), "{part} is not reported: {shown}");
+    }
+    assert_eq!(shown.matches("store.url").count(), 1, "{shown}");
+    // Nothing is known of a file that cannot be read.
+    write("trackers: [\n");
+    let shown = text(&agentmine(home.path(), &["config", "check"]));
+    assert!(!shown.contains("no tracker is configured"), "{shown}");
+}
+
+#[test]
+fn a_mistyped_variable_is_reported_on_stderr_and_by_doctor() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        Command::new(binary("agentmine"))
+            .args(args)
+            .current_dir(home.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", home.path())
+            .env("AGENTMINE_STOR_URL", "sqlite:hunter2.db")
+            .output()
+            .unwrap()
+    };
+    let listed = run(&["config", "show", "--json"]);
+    let warning = String::from_utf8_lossy(&listed.stderr).into_owned();
+    let expected = "warning: the environment variable AGENTMINE_STOR_URL is set";
+    assert!(warning.starts_with(expected), "{warning}");
+    assert_eq!(warning.matches("AGENTMINE_STORE_URL").count(), 1);
+    assert!(!text(&listed).contains("hunter2"), "{warning}");
+    let _: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let doctor = text(&run(&["doctor", "--timeout", "3"]));
+    assert_eq!(doctor.matches("AGENTMINE_STOR_URL").count(), 1, "{doctor}");
+}
+
+#[test]
+fn a_url_that_no_store_can_have_is_a_fault_of_the_configuration() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(
+        home.path().join("config.yaml"),
+        "store: {url: 'postgres://u:hunter2/x@h/db'}\n",
+    )
+    .unwrap();
+    let output = agentmine(home.path(), &["task", "list"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(!text(&output).contains("hunter2"), "{}", text(&output));
 }
 
 #[test]
@@ -379,7 +443,7 @@ async fn running_again_starts_at_once_and_says_what_happened() {
 async fn the_jail_of_a_killed_process_is_removed_by_one_that_does_not_know_its_task() {
     let scenario = solves_demo();
     let model = ScriptedModel::start(scenario).await;
-    let home = tempfile::tempdir().unwrap();
+    let home = on_disk::folder().unwrap();
     demo_repository(&home.path().join("mine"));
     let issue = "# greet.sh greets nobody\n\nIt should greet.\n";
     std::fs::write(home.path().join("issue.md"), issue).unwrap();

@@ -10,7 +10,7 @@ use agentmine_tests::model::{
 use serde_json::{Value, json};
 
 use crate::gate::Gate;
-use crate::rig::{PATIENCE, Rig, assert_done};
+use crate::rig::{PATIENCE, REQUEST, Rig, assert_done};
 
 const PROBE: &str = include_str!("fleet_mcp/probe.py");
 const TOKEN: &str = "canary-token-of-a-server";
@@ -344,6 +344,25 @@ async fn servers_that_an_agent_adds_to_the_repository_are_not_started_on_resume(
         assert!(names.contains(&"mcp__probe__echo".to_owned()), "{names:?}");
         assert!(!names.contains(&"mcp__added__echo".to_owned()), "{names:?}");
     }
+}
+
+#[tokio::test]
+async fn servers_that_a_pull_request_adds_are_not_started_before_it_is_merged() {
+    let server = json!({ "command": ["python3", "tools/probe.py"] });
+    let rig = Rig::local(first([probe("echo", "hello")])).await;
+    in_repository(&rig, Some(json!({ "mcpServers": { "probe": server } })));
+    rig.forge.commit(DEMO, "feature", "main", |dir| {
+        let file = json!({ "mcpServers": { "probe": server, "added": server } });
+        std::fs::write(dir.join(FILE), file.to_string()).unwrap();
+    });
+    rig.forge
+        .add_pull(DEMO, "feature", "main", "Add a server", &[REQUEST]);
+    rig.produce().await;
+    rig.consume().await;
+    assert_done(&rig.task().await);
+    let names = offered(&rig, 0);
+    assert!(names.contains(&"mcp__probe__echo".to_owned()), "{names:?}");
+    assert!(!names.contains(&"mcp__added__echo".to_owned()), "{names:?}");
 }
 
 #[tokio::test]

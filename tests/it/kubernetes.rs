@@ -924,7 +924,7 @@ impl Roles {
         let prefix = format!("k{}", uuid::Uuid::new_v4().simple());
         let server = crate::rig::postgres_url();
         as_admin(&[format!("CREATE DATABASE {prefix}")]).await;
-        let database = crate::rig::with_database(&server, &prefix);
+        let database = crate::database::with_database(&server, &prefix);
         make_roles(&roles_sql(), &prefix, &database).unwrap();
         let url = |role: &str, password: &str| {
             let mut url: url::Url = database.parse().unwrap();
@@ -1001,7 +1001,7 @@ async fn only_the_event_trigger_needs_a_superuser() {
         format!("CREATE DATABASE {prefix} OWNER {admin}"),
     ])
     .await;
-    let database = crate::rig::with_database(&crate::rig::postgres_url(), &prefix);
+    let database = crate::database::with_database(&crate::rig::postgres_url(), &prefix);
     let mut url: url::Url = database.parse().unwrap();
     url.set_username(&admin).unwrap();
     url.set_password(Some("d")).unwrap();

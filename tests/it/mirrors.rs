@@ -8,7 +8,7 @@ use crate::rig::{PATIENCE, Process, Rig, assert_done, solves_demo};
 
 impl Rig {
     /// Starts a consumer with an address for its metrics.
-    async fn measured_consumer(&mut self) -> (Process, String) {
+    pub(crate) async fn measured_consumer(&mut self) -> (Process, String) {
         let address = free_address();
         self.config["http"]["listen"] = address.clone().into();
         let consumer = self.spawn("consumer", &[]);
@@ -40,6 +40,7 @@ async fn clones(address: &str, from: &str) -> u64 {
 
 async fn later_tasks_are_cloned_from_the_mirror(mut rig: Rig) {
     rig.config["consumer"]["concurrency"] = 1.into();
+    rig.config["consumer"]["mirrors"]["templates"] = false.into();
     let (first, of_first) = rig.measured_consumer().await;
     rig.produce_issue().await;
     rig.wait_ended(1).await;

@@ -8,7 +8,8 @@ use agentmine_tests::forge::DEMO;
 use agentmine_tests::model::{Scenario, Script, commit_and_push, edit_create, say, shell};
 use serde_json::Value;
 
-use crate::rig::{REQUEST, Rig, assert_done, postgres_url, with_database};
+use crate::database::with_database;
+use crate::rig::{REQUEST, Rig, assert_done, postgres_url};
 
 fn tool(program: &str, args: &[&str]) {
     let done = Command::new(program).args(args).output();

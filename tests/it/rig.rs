@@ -14,12 +14,15 @@ use agentmine_tests::forge::{DEMO, Forge};
 use agentmine_tests::model::{
     Scenario, Script, ScriptedModel, commit_and_push, edit_replace, say, shell,
 };
+use agentmine_tests::on_disk;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::Notify;
 use uuid::Uuid;
+
+use crate::database;
 
 /// Time limit for waiting for one event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
@@ -130,7 +133,7 @@ impl Rig {
         forge.add_repo(DEMO, agentmine_tests::forge::write_demo);
         let model = ScriptedModel::start(script).await;
         let name = format!("t{}", Uuid::new_v4().simple());
-        let database = with_database(&postgres_url(), &name);
+        let database = database::create(&postgres_url(), &name).await;
         let store = agentmine_store::connect(&StoreConfig {
             url: Secret::new(&database),
             max_connections: 2,
@@ -167,6 +170,14 @@ impl Rig {
         let mut rig = Self::new(script).await;
         rig.config["command_executor"]["backend"] = "local".into();
         rig
+    }
+
+    /// The same with its folder on a disk, where jails have file systems of their own.
+    pub(crate) fn on_disk(mut self) -> Self {
+        self.folder = on_disk::folder().unwrap();
+        let mirrors = self.folder.path().join("state/mirrors");
+        self.config["consumer"]["mirrors"]["folder"] = json!(mirrors);
+        self
     }
 
     /// The same on GitLab.
@@ -368,13 +379,19 @@ impl Drop for Rig {
     fn drop(&mut self) {
         let prefix = self.prefix.clone();
         let database = self.database.clone();
+        let has_containers = self.config["command_executor"]["backend"] != "local";
         let cleaning = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
             runtime.map(|runtime| {
                 runtime.block_on(async {
-                    remove_sandboxes(&database).await;
+                    let tasks = ids(&database).await;
+                    remove_jails(&tasks);
+                    // The engine's command line takes more time than all the rest of this.
+                    if has_containers && !tasks.is_empty() {
+                        remove_containers(&tasks).await;
+                    }
                     clean(&prefix).await;
                 });
             })
@@ -384,28 +401,37 @@ impl Drop for Rig {
     }
 }
 
-/// Removes what killed workers left.
-async fn remove_sandboxes(database: &str) {
+/// The ids of a database's tasks.
+async fn ids(database: &str) -> Vec<String> {
     let Ok(pool) = sqlx::PgPool::connect(database).await else {
-        return;
+        return Vec::new();
     };
     let tasks = sqlx::query_scalar::<_, String>("SELECT id::text FROM tasks");
-    let Ok(tasks) = tasks.fetch_all(&pool).await else {
-        return;
-    };
-    let of_ours = |name: &str| tasks.iter().any(|task| name.contains(task));
+    tasks.fetch_all(&pool).await.unwrap_or_default()
+}
+
+fn is_of(tasks: &[String], name: &str) -> bool {
+    tasks.iter().any(|task| name.contains(task))
+}
+
+/// Removes the jails that killed workers left.
+fn remove_jails(tasks: &[String]) {
     // Wherever the worker's state folder was.
-    agentmine_tests::mounts::unmount(|place| of_ours(&place.to_string_lossy()));
+    agentmine_tests::mounts::unmount(|place| is_of(tasks, &place.to_string_lossy()));
     let folders = std::fs::read_dir(agentmine_sandbox::local::default_state_dir());
     for folder in folders.into_iter().flatten().flatten() {
-        if of_ours(&folder.file_name().to_string_lossy()) {
+        if is_of(tasks, &folder.file_name().to_string_lossy()) {
             let _ = std::fs::remove_dir_all(folder.path());
         }
     }
+}
+
+/// The same of containers.
+async fn remove_containers(tasks: &[String]) {
     let names = all_containers().await.map(|out| out.stdout);
     let names = names.unwrap_or_default();
     let names = String::from_utf8_lossy(&names);
-    let left: Vec<&str> = names.lines().filter(|name| of_ours(name)).collect();
+    let left: Vec<&str> = names.lines().filter(|name| is_of(tasks, name)).collect();
     if !left.is_empty() {
         let _ = Command::new("docker")
             .args(["rm", "-f"])
@@ -474,12 +500,6 @@ pub(crate) fn binary(name: &str) -> PathBuf {
         path.display()
     );
     path
-}
-
-pub(crate) fn with_database(url: &str, name: &str) -> String {
-    let mut url: url::Url = url.parse().unwrap();
-    url.set_path(name);
-    url.to_string()
 }
 
 /// A running program whose stderr is kept.

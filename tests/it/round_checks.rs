@@ -1,9 +1,9 @@
 //! Rounds for failed checks and for conflicts with the base, on both forges.
 
 use agentmine_tests::forge::{DEMO, HUMAN};
-use agentmine_tests::model::{Scenario, Script, say, shell};
+use agentmine_tests::model::{Scenario, Script, commit_and_push, edit_replace, say, shell};
 
-use crate::rig::{Rig, assert_done, solves_demo};
+use crate::rig::{Rig, assert_done, on_both_forges, solves_demo};
 use crate::rounds::{counted, head, newest_prompt, opened, rounds, script, status};
 
 /// What looks like a key of a cloud, put together here so that no scanner finds one in this file.
@@ -269,4 +269,50 @@ async fn a_red_status_begins_a_round_on_github() {
 #[tokio::test]
 async fn a_red_status_begins_a_round_on_gitlab() {
     a_red_status_begins_a_round(Rig::local_gitlab(script()).await).await;
+}
+
+/// Solves the sample issue with settings of its own in the same commit, and breaks the program in the round.
+fn declares_its_own_checks() -> Script {
+    let settings = "checks: [\"true\"]\nsetup: [\"touch from-its-own-set-up\"]\n";
+    let declares = format!("printf '%s' '{settings}' > .agentmine/config.yaml");
+    Script::new()
+        .scenario(Scenario::new("breaks").when("> Please.").replies([
+            edit_replace("greet.sh", "${1:-world}", "${1:-nobody}"),
+            commit_and_push("Greet nobody"),
+            say("Done, all checks pass."),
+        ]))
+        .scenario(Scenario::new("solves").replies([
+            shell(&declares),
+            edit_replace("greet.sh", "name=\"\"", "name=\"${1:-world}\""),
+            commit_and_push("Greet the person named"),
+            say("Done."),
+        ]))
+}
+
+/// Until the pull request is merged, the checks and the set-up are those of `main`.
+async fn what_a_pull_request_declares_has_no_effect_on_its_rounds(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    rig.config["agent"]["max_rounds"] = 1.into();
+    rig.forge
+        .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    rig.produce().await;
+    rig.consume().await;
+    let round = rounds(&rig).await.remove(0);
+    let missing = round.missing().unwrap_or_default();
+    assert!(missing.contains("sh test.sh"), "{missing}");
+    let last = status(&rig.forge.comments(DEMO, pull.number));
+    for part in [
+        "| check (from `.agentmine/config.yaml` of the target branch) |",
+        "| `sh test.sh` | 1 |",
+        "those of the target branch count): `.agentmine/config.yaml`.",
+    ] {
+        assert!(last.contains(part), "{part} is not in {last}");
+    }
+    assert!(!last.contains("| `true` |"), "{last}");
+    let transcript = rig.transcript(&round).await;
+    assert!(!transcript.contains("from-its-own-set-up"), "{transcript}");
+}
+
+on_both_forges! {
+    declares_its_own_checks() => what_a_pull_request_declares_has_no_effect_on_its_rounds,
 }

@@ -29,7 +29,7 @@ impl Rig {
     async fn with_pools(on: On) -> Self {
         let mut rig = match on {
             On::Docker => Self::new(solves_demo()).await,
-            On::Jail => Self::local(solves_demo()).await,
+            On::Jail => Self::local(solves_demo()).await.on_disk(),
         };
         rig.config["consumer"]["warm_sandboxes"] = SIZE.into();
         rig.config["consumer"]["concurrency"] = 1.into();

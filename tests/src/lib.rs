@@ -8,6 +8,7 @@ pub mod forge;
 pub mod mcp;
 pub mod model;
 pub mod mounts;
+pub mod on_disk;
 pub mod projects;
 mod random;
 pub mod registry;

@@ -17,7 +17,7 @@ use crate::error::SessionError;
 use crate::session::context::SessionContext;
 
 /// The folder of a repository's own agents.
-const REPOSITORY_FOLDER: &str = ".agentmine/agents";
+pub(super) const REPOSITORY_FOLDER: &str = ".agentmine/agents";
 /// Largest file in bytes.
 const MAX_FILE: u64 = 64 * 1024;
 const ENDINGS: [&str; 2] = ["yaml", "yml"];

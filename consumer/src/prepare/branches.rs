@@ -52,8 +52,9 @@ impl WorkBranches {
         }
     }
 
-    /// The branch that the repository's agent definition is read from. Never the work branch: an earlier session, or whoever
-    /// opened the pull request, could lift restrictions there.
+    /// The branch that the repository's agent definition is read from, its image, checks, set-up and MCP servers. Never the work
+    /// branch: an earlier session, or whoever opened the pull request, could lift restrictions there, and decide how the work is
+    /// judged. Its newest commit counts, and not the merge base, which whoever makes a branch can choose among old commits.
     pub(super) fn rules(&self) -> &str {
         &self.target
     }
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_not_defined_by_the_branch_that_it_works_on() {
+    fn an_agent_is_neither_defined_nor_judged_by_the_branch_that_it_works_on() {
         for opens_pull_request in [true, false] {
             let branches = WorkBranches {
                 work: "work".into(),

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use agentmine_agent::journal::Entry;
 use agentmine_agent::{DoneCheck, Start};
-use agentmine_gateway::Rewrite;
+use agentmine_gateway::{CloneRefs, Rewrite};
 use agentmine_runtime::config::Agent;
+use agentmine_sandbox::WorkspaceTemplate;
 
 use super::branches::WorkBranches;
+use super::conversion::Converted;
 use super::project::{Operator, inspect};
+use super::templates::{CloneKind, WorkspaceTemplates};
 use super::workspace::{Workspace, output_tail};
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
@@ -29,7 +32,8 @@ pub(super) struct Settings<'a> {
 }
 
 /// Clones, checks out the work branch, and determines the start: the recorded one if the work of an
-/// earlier attempt is continued, otherwise the one read from the clone before that work is fetched.
+/// earlier attempt is continued, otherwise the one read from the clone before that work is fetched. On an existing pull
+/// request, what its branch declares does not count, but what its target does (`WorkBranches::rules`).
 pub(super) async fn clone(
     ctx: &SessionContext,
     workspace: &Workspace,
@@ -39,7 +43,8 @@ pub(super) async fn clone(
     resumes: bool,
 ) -> Result<Start, SessionError> {
     let config = &ctx.deps.config;
-    let depth = clone_start(ctx, workspace, branches).await?;
+    let ClonedStart { depth, converted } =
+        clone_start(ctx, workspace, branches, settled.image).await?;
     if let Some(co_author) = settled.co_author {
         name_co_author(workspace, co_author).await?;
     }
@@ -51,20 +56,29 @@ pub(super) async fn clone(
         workspace.gateway.require_branch();
     }
     let continues = resumes || pushed || !branches.opens_pull_request;
+    if !branches.opens_pull_request {
+        reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
+    }
     let start = match recorded.filter(|_| continues) {
         Some(start) => start,
         None => {
+            let rebases = match settled.rebases {
+                Some(head) if is_at(workspace, head).await? => {
+                    check_out_target(workspace, branches).await?;
+                    Some(head.to_owned())
+                }
+                Some(_) | None => None,
+            };
+            let rules = match branches.opens_pull_request || rebases.is_some() {
+                // The commit that is checked out is one of the target branch.
+                true => None,
+                false => Some(target_commit(workspace, branches).await?),
+            };
             let operator = Operator {
                 executor: &config.command_executor,
                 checks: &config.agent.checks,
                 image: settled.image,
-            };
-            let rebases = match settled.rebases {
-                Some(head) if is_at(workspace, head).await? => {
-                    check_out_target(workspace, branches, depth).await?;
-                    Some(head.to_owned())
-                }
-                Some(_) | None => None,
+                rules: rules.as_deref(),
             };
             let (mut project, base) = tokio::try_join!(
                 inspect(workspace, &operator),
@@ -77,6 +91,7 @@ pub(super) async fn clone(
             let start = Start {
                 base,
                 rebases,
+                rules,
                 project,
             };
             let entry = Entry::Start {
@@ -100,8 +115,6 @@ pub(super) async fn clone(
                 .git_ok(&["reset", "--quiet", "--hard", &remote])
                 .await?;
         }
-    } else {
-        reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
     }
     // After a takeover the branch may be at what was pushed in its place, to which pushes only add.
     if let Some(head) = start.rebases.as_deref()
@@ -114,6 +127,16 @@ pub(super) async fn clone(
         };
         workspace.gateway.allow_rewrite(rewrite).await;
     }
+    let known = converted.is_some();
+    if let Some(converted) = converted {
+        converted.keep_as_stored(workspace).await?;
+    }
+    // Other files are checked out by now.
+    if (pushed || !known)
+        && let Some(converted) = Converted::find(workspace).await?
+    {
+        converted.keep_as_stored(workspace).await?;
+    }
     Ok(start)
 }
 
@@ -125,14 +148,21 @@ async fn is_at(workspace: &Workspace, commit: &str) -> Result<bool, SessionError
 async fn check_out_target(
     workspace: &Workspace,
     branches: &WorkBranches,
-    depth: Option<u32>,
 ) -> Result<(), SessionError> {
-    reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
     let remote = remote_ref(&branches.target);
     workspace
         .git_ok(&["checkout", "--quiet", "--detach", &remote])
         .await?;
     Ok(())
+}
+
+/// The newest commit of the target branch, as it was fetched.
+async fn target_commit(
+    workspace: &Workspace,
+    branches: &WorkBranches,
+) -> Result<String, WorkspaceError> {
+    let remote = remote_ref(&branches.target);
+    workspace.git_ok(&["rev-parse", &remote]).await
 }
 
 /// Why clones fail, in `agentmine_clone_failures_total`.
@@ -171,21 +201,107 @@ async fn name_co_author(workspace: &Workspace, co_author: &str) -> Result<(), Se
     }
 }
 
-/// Clones the branch that the work starts from, and returns the depth of the clone. The same for the agent
-/// and for the measurement, so that a check sees the same history, tags and branches.
+/// Where clones come from, in `agentmine_clones_total`.
+pub(crate) const CLONES_FROM: [&str; 2] = ["template", "repository"];
+
+/// The templates and what they are looked up by, for a clone that can be the copy of an earlier one.
+fn templates<'a>(
+    ctx: &'a SessionContext,
+    branches: &WorkBranches,
+    image: Option<&str>,
+) -> Option<(&'a WorkspaceTemplates, CloneKind)> {
+    let config = &ctx.deps.config;
+    let base_image = &config.command_executor.docker.base_image;
+    let templates = ctx.deps.kept_templates()?;
+    // The branch of a pull request moves with each push.
+    branches.opens_pull_request.then_some(())?;
+    let kind = CloneKind {
+        repository: ctx.task.item.repository(),
+        image: image.filter(|it| it != base_image).map(str::to_owned),
+        branch: branches.start().to_owned(),
+        depth: depth(ctx)?,
+        settings: settings(&config.agent),
+    };
+    Some((templates, kind))
+}
+
+/// What the workspace of a sandbox of this task may begin as.
+pub(crate) fn template(
+    ctx: &SessionContext,
+    branches: &WorkBranches,
+    image: Option<&str>,
+) -> Option<WorkspaceTemplate> {
+    let (templates, kind) = templates(ctx, branches, image)?;
+    templates.of(&kind)
+}
+
+/// The number of commits in a clone; `None` for all of them.
+fn depth(ctx: &SessionContext) -> Option<u32> {
+    let options = &ctx.deps.config.command_executor.clone;
+    options.shallow.then_some(options.depth.max(1))
+}
+
+/// A clone of the branch that the work starts from.
+struct ClonedStart {
+    depth: Option<u32>,
+    /// `None` if nobody has looked yet.
+    converted: Option<Converted>,
+}
+
+/// Clones the branch that the work starts from. The same for the agent and for the measurement, so that a check sees the same
+/// history, tags and branches.
 async fn clone_start(
     ctx: &SessionContext,
     workspace: &Workspace,
     branches: &WorkBranches,
-) -> Result<Option<u32>, SessionError> {
-    let config = &ctx.deps.config;
-    let options = &config.command_executor.clone;
-    let depth = options.shallow.then_some(options.depth.max(1));
-    let cloned = workspace
-        .clone_branch(branches.start(), depth, &settings(&config.agent))
-        .await;
-    cloned.inspect_err(count_failed_clone)?;
-    Ok(depth)
+    image: Option<&str>,
+) -> Result<ClonedStart, SessionError> {
+    let [copy, repository] = CLONES_FROM;
+    let count = |from| metrics::counter!("agentmine_clones_total", "from" => from).increment(1);
+    let depth = depth(ctx);
+    let wanted = match templates(ctx, branches, image) {
+        Some((_, kind)) if workspace.sandbox.has_own_volume() => {
+            let refs = kind.refs(workspace).await;
+            refs.map(|refs| (kind, refs))
+        }
+        Some(_) | None => None,
+    };
+    let templates = &ctx.deps.templates;
+    let converted = match templates.take_over(workspace, wanted.as_ref()).await? {
+        Some(converted) => {
+            count(copy);
+            Some(converted)
+        }
+        None => {
+            let settings = settings(&ctx.deps.config.agent);
+            let cloned = workspace.clone_branch(branches.start(), depth, &settings);
+            cloned.await.inspect_err(count_failed_clone)?;
+            count(repository);
+            match wanted {
+                Some(clone) => save(ctx, workspace, clone).await?,
+                None => None,
+            }
+        }
+    };
+    workspace.sandbox.end_saving();
+    Ok(ClonedStart { depth, converted })
+}
+
+/// Makes a fresh clone the template of later ones.
+async fn save(
+    ctx: &SessionContext,
+    workspace: &Workspace,
+    clone: (CloneKind, CloneRefs),
+) -> Result<Option<Converted>, WorkspaceError> {
+    let converted = Converted::find(workspace).await?;
+    if let Some(converted) = &converted {
+        let max_bytes = ctx.deps.config.consumer.mirrors.max_size.bytes();
+        let templates = &ctx.deps.templates;
+        templates
+            .save(workspace, clone, converted, max_bytes)
+            .await?;
+    }
+    Ok(converted)
 }
 
 /// Which commit to clone for the measurement.
@@ -208,14 +324,17 @@ pub(crate) struct StartCloned {
 }
 
 impl StartCloned {
-    /// As the agent's own clone was made; the work began from `base`.
+    /// As the agent's own clone was made, in a sandbox of this image; the work began from `base`.
     pub(crate) async fn make(
         ctx: &SessionContext,
         workspace: &Workspace,
-        branches: &WorkBranches,
+        (branches, image): (&WorkBranches, Option<&str>),
         base: &str,
     ) -> Result<Self, SessionError> {
-        let depth = clone_start(ctx, workspace, branches).await?;
+        let ClonedStart {
+            depth,
+            converted: _,
+        } = clone_start(ctx, workspace, branches, image).await?;
         Ok(Self {
             depth,
             base: base.to_owned(),

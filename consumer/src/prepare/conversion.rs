@@ -22,16 +22,29 @@ const MAX_FILES: usize = 1000;
 /// Lists the files that differ from the index.
 const CHANGED: &str = "git -c core.fileMode=false ls-files --modified -z";
 
-/// Keeps git from converting the files of a fresh clone that would otherwise count as changed.
-pub(super) async fn keep_as_stored(workspace: &Workspace) -> Result<(), WorkspaceError> {
-    let changed = workspace.shell(CHANGED, TIME_LIMIT, MAX_LISTING).await?;
-    if changed.exit_code != 0 || changed.stdout.is_cut() {
-        return Ok(());
+/// The files of a fresh clone that count as changed although nobody has changed them: the script that exempts them from
+/// conversion, if there are any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Converted(Option<String>);
+
+impl Converted {
+    /// Looks for them. `None` if they cannot be listed, or are too many.
+    pub(super) async fn find(workspace: &Workspace) -> Result<Option<Self>, WorkspaceError> {
+        let changed = workspace.shell(CHANGED, TIME_LIMIT, MAX_LISTING).await?;
+        if changed.exit_code != 0 || changed.stdout.is_cut() {
+            return Ok(None);
+        }
+        let script = exempt(&String::from_utf8_lossy(&changed.stdout));
+        Ok(Some(Self(script)))
     }
-    if let Some(script) = exempt(&String::from_utf8_lossy(&changed.stdout)) {
-        workspace.script(&script, TIME_LIMIT).await?;
+
+    /// Keeps git from converting them.
+    pub(super) async fn keep_as_stored(&self, workspace: &Workspace) -> Result<(), WorkspaceError> {
+        if let Some(script) = &self.0 {
+            workspace.script(script, TIME_LIMIT).await?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The script that exempts the listed files, each of which is followed by NUL; `None` if there are none, or too many.

@@ -13,6 +13,7 @@ mod naming;
 mod project;
 mod round;
 mod servers_file;
+pub(crate) mod templates;
 pub(crate) mod traffic;
 mod upstream;
 pub(crate) mod workspace;
@@ -39,7 +40,6 @@ use crate::record::checkpoint::unpack;
 use crate::session::context::SessionContext;
 use branches::WorkBranches;
 use clone::clone;
-use conversion::keep_as_stored;
 pub(crate) use discussion::{Remarks, discussion, remarks};
 use image::chosen_image;
 use install::install;
@@ -64,7 +64,7 @@ pub(crate) struct Prepared {
     pub(crate) image: Option<String>,
     /// The snapshot that the files were restored from.
     pub(crate) restored: Option<Restored>,
-    /// The repository's MCP configuration file at `base`.
+    /// The repository's MCP configuration file, as its rules say (`Start::rules`).
     pub(crate) repository_servers: Option<RepositoryFile>,
 }
 
@@ -139,7 +139,7 @@ pub(crate) async fn prepare(
     let upstream = upstream(repository.source.clone());
     let image = match image_of(ctx, &agent).await? {
         Some(image) => Some(image),
-        None => chosen_image(ctx, branches.start()).await?,
+        None => chosen_image(ctx, branches.rules()).await?,
     };
     let network = ctx.deps.config.command_executor.docker.network.clone();
     let gateway = GatewayConfig {
@@ -160,12 +160,15 @@ pub(crate) async fn prepare(
         epoch: ctx.lease.epoch,
         role: SandboxRole::Main,
         image: image.clone(),
+        template: clone::template(ctx, &branches, image.as_deref()),
     };
     let sandbox = ctx
         .early
         .take_or_start(ctx.deps.backend.as_ref(), &spec)
         .await
         .map_err(WorkspaceError::Start)?;
+    // Nothing may keep a template that nobody uses any longer.
+    drop(spec);
     let workspace = Workspace::of(sandbox, gateway, ctx.mirrors.as_ref()).await?;
     ctx.freezer.add(Arc::clone(&workspace.sandbox)).await;
     for warning in workspace.sandbox.warnings() {
@@ -193,13 +196,13 @@ pub(crate) async fn prepare(
     let Start {
         base,
         rebases,
+        rules,
         project,
     } = cloned;
+    let rules = rules.as_deref().unwrap_or(&base);
     let rest = async {
         // Read before the agent's files are restored, so that they cannot influence it.
-        let servers = repository_file(ctx, &workspace, &base, origin);
-        let kept = async { Ok(keep_as_stored(&workspace).await?) };
-        let (servers, ()) = tokio::try_join!(servers, kept)?;
+        let servers = repository_file(ctx, &workspace, rules, origin).await?;
         let restored = restore(ctx, &workspace, entries, checkpoints).await?;
         install(ctx, &workspace, &project).await?;
         Ok::<_, SessionError>((servers, restored))

@@ -12,7 +12,7 @@ use agentmine_agent::journal::{Entry, newest_start};
 use agentmine_agent::{BranchWords, Journal as _, branch_question, branch_words, described_by};
 use agentmine_domain::{BranchType, TaskHome, TaskOrigin, Usage, slug};
 use agentmine_gateway::facts::{BareRepo, FactsError};
-use agentmine_llm::{Model as _, ModelRequest};
+use agentmine_llm::{CallState, Model as _, ModelRequest};
 use agentmine_runtime::config::{BranchField, BranchPattern};
 use agentmine_store::NamedBranch;
 use agentmine_trackers::{Item, TrackerError};
@@ -78,6 +78,7 @@ async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage)
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let begun = Instant::now();
     let reply = timeout(PATIENCE, model.reply(request.clone(), None)).await;
@@ -103,7 +104,7 @@ async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage)
                 "the model did not name the work branch within {} s",
                 PATIENCE.as_secs()
             );
-            (BranchWords::default(), model.estimate(&request), came)
+            (BranchWords::default(), request.abandoned(&model), came)
         }
     };
     let recorder = ctx.recorder(Usage::default(), Usage::default(), model.name());

@@ -1,4 +1,5 @@
-//! The repository's `.agentmine/mcp_config.json` at the base commit.
+//! The repository's `.agentmine/mcp_config.json` at the base commit, or, for work on an existing pull request, at that of its target
+//! branch (`Start::rules`).
 //!
 //! It is read through git before the agent begins, never from files that an agent may have changed:
 //! servers that the agent adds to the file and pushes are not started in its next session.
@@ -9,10 +10,10 @@ use super::workspace::Workspace;
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
-/// Where the base commit comes from, and so whether the clone is sure to contain it.
+/// Where the commit of the file comes from, and so whether the clone is sure to contain it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Base {
-    /// It is the commit that was cloned.
+    /// It was just fetched.
     Cloned,
     /// It was recorded by an earlier session; the branch may have moved since.
     Recorded,
@@ -32,17 +33,15 @@ pub(super) async fn repository_file(
     }
     if base == Base::Recorded && !fetched(workspace, commit).await? {
         ctx.note(&format!(
-            "repository-configured MCP servers are not started: the base commit is no longer available: {commit:.40}"
+            "repository-configured MCP servers are not started: the commit that has their file is no longer available: {commit:.40}"
         ))
         .await?;
         return Ok(None);
     }
-    let object = format!("{commit}:{PROJECT_FILE}");
-    let done = workspace.git(&["cat-file", "blob", &object]).await?;
-    if done.exit_code != 0 {
+    let Some(file) = workspace.file_at(commit, PROJECT_FILE).await? else {
         return Ok(None);
-    }
-    if done.stdout.is_cut() || done.stdout.len() > MAX_FILE {
+    };
+    if file.is_cut() || file.len() > MAX_FILE {
         ctx.note(&format!(
             "repository-configured MCP servers are not started: {PROJECT_FILE} is larger than {MAX_FILE} bytes"
         ))
@@ -51,7 +50,7 @@ pub(super) async fn repository_file(
     }
     Ok(Some(RepositoryFile {
         shown: PROJECT_FILE.into(),
-        text: String::from_utf8_lossy(&done.stdout).into_owned(),
+        text: String::from_utf8_lossy(&file).into_owned(),
     }))
 }
 

@@ -103,6 +103,26 @@ impl Workspace {
         })
     }
 
+    /// Runs a program of the worker's in the project.
+    pub(crate) async fn program(
+        &self,
+        argv: Vec<String>,
+        timeout: Duration,
+    ) -> Result<CommandResult, WorkspaceError> {
+        self.run(argv, PROJECT, timeout, GIT_OUTPUT).await
+    }
+
+    /// A file as it is at a commit of the clone; `None` if there is none.
+    pub(crate) async fn file_at(
+        &self,
+        commit: &str,
+        path: &str,
+    ) -> Result<Option<CommandOutput>, WorkspaceError> {
+        let object = format!("{commit}:{path}");
+        let done = self.git(&["cat-file", "blob", &object]).await?;
+        Ok((done.exit_code == 0).then_some(done.stdout))
+    }
+
     /// Runs a shell command in the project.
     pub(crate) async fn shell(
         &self,

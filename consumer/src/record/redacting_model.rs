@@ -93,6 +93,7 @@ impl Model for RedactingModel {
             messages: &messages,
             tools: request.tools,
             conversation: request.conversation,
+            state: request.state,
         };
         let (reply, used) = self.model.reply(request, watch).await?;
         Ok((reply.redacted(&|text| self.redactor.redact(text)), used))
@@ -103,7 +104,7 @@ impl Model for RedactingModel {
 mod tests {
     use std::sync::Mutex;
 
-    use agentmine_llm::ToolCall;
+    use agentmine_llm::{CallState, RequestCost, ToolCall};
     use agentmine_runtime::config::Secret;
 
     use super::*;
@@ -123,6 +124,7 @@ mod tests {
             _watch: Option<&UnboundedSender<Delta>>,
         ) -> Result<(ModelReply, Usage), LlmError> {
             *self.0.lock().unwrap() = request.messages.to_vec();
+            request.state.failed(RequestCost::Nothing);
             let call = ToolCall {
                 id: "1".into(),
                 name: "x".into(),
@@ -157,6 +159,7 @@ mod tests {
             messages: &messages,
             tools: &[],
             conversation,
+            state: CallState::default(),
         };
         model.redacted(&request).into_owned()
     }
@@ -193,8 +196,15 @@ mod tests {
             messages: &messages,
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         };
-        let (reply, _) = model.reply(request, None).await.unwrap();
+        let (reply, _) = model.reply(request.clone(), None).await.unwrap();
+        let each = Usage {
+            model_calls: 1,
+            ..Usage::default()
+        };
+        let state = request.state.abandoned(each);
+        assert_eq!(state, Usage::default(), "it is that of the inner call");
         assert_eq!(reply.text, "it is ***");
         assert_eq!(reply.calls[0].arguments, "{\"text\":\"***\"}");
         let sent = parrot.0.lock().unwrap().clone();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_agent::journal::Entry;
-use agentmine_domain::{Lease, Phase, Task, TaskLabel, Usage};
+use agentmine_domain::{ItemKind, Lease, Phase, Task, TaskLabel, Usage};
 use agentmine_effects::{EffectError, Effects, may_be_of_comments};
 use agentmine_gateway::Mirrors;
 use agentmine_runtime::config::MirrorsConfig;
@@ -75,7 +75,13 @@ impl SessionContext {
             true => EarlySandbox::none(),
             false => {
                 let image = config.command_executor.docker.base_image.clone();
-                EarlySandbox::begin(Arc::clone(&deps.backend), image)
+                let template = match task.item.kind {
+                    ItemKind::Issue | ItemKind::Task => deps.kept_templates(),
+                    // It has a branch of its own.
+                    ItemKind::PullRequest => None,
+                };
+                let template = template.and_then(|it| it.likely(&task.item.repository()));
+                EarlySandbox::begin(Arc::clone(&deps.backend), image, template)
             }
         };
         let freezer = Arc::new(Freezer::default());
@@ -284,6 +290,7 @@ fn mirrors(config: &MirrorsConfig) -> Option<Mirrors> {
         enabled,
         max_size,
         folder,
+        templates: _,
     } = config;
     let folder = folder.clone();
     let folder = folder.unwrap_or_else(|| default_state_dir().with_file_name("mirrors"));

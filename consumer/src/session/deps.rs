@@ -12,6 +12,7 @@ use agentmine_store::Store;
 use agentmine_trackers::Tracker;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::prepare::templates::WorkspaceTemplates;
 use crate::record::live::Progress;
 
 /// The dependencies of a consumer.
@@ -33,12 +34,22 @@ pub struct ConsumerDeps {
     pub model: Arc<dyn Model>,
     /// Receives the progress of sessions for the live view.
     pub watch: Option<UnboundedSender<Progress>>,
+    /// What the workspaces of sandboxes begin as.
+    pub templates: Arc<WorkspaceTemplates>,
 }
 
 impl ConsumerDeps {
     /// The tracker of a task's item; `None` if this consumer is not configured for it.
     pub(crate) fn tracker_of(&self, task: &Task) -> Option<Arc<dyn Tracker>> {
         self.trackers.iter().find(|t| t.serves(&task.item)).cloned()
+    }
+
+    /// The templates, if the worker keeps copies of repositories. Sandboxes that are started ahead begin empty.
+    pub(crate) fn kept_templates(&self) -> Option<&WorkspaceTemplates> {
+        let consumer = &self.config.consumer;
+        let mirrors = &consumer.mirrors;
+        let kept = mirrors.enabled && mirrors.templates && consumer.warm_sandboxes == 0;
+        kept.then_some(&*self.templates)
     }
 
     /// The budget of one task: the lower of the configuration's and the agent's.

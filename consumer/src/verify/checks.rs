@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use super::web::web;
 use crate::error::{SessionError, WorkspaceError};
 use crate::prepare::Prepared;
-use crate::prepare::clone::{CloneOf, StartCloned};
+use crate::prepare::clone::{self, CloneOf, StartCloned};
 use crate::prepare::install::SETUP_TIMEOUT;
 use crate::prepare::workspace::Workspace;
 use crate::record::journal::millis;
@@ -235,6 +235,8 @@ impl<'a> CheckRunner<'a> {
     async fn fresh(&self) -> Result<Fresh, SessionError> {
         let ctx = self.ctx;
         ctx.wait_for_removals().await;
+        let (branches, base) = (&self.prepared.branches, &self.prepared.base);
+        let image = self.prepared.image.as_deref();
         let gateway = GatewayConfig {
             git: GitAccess::ReadOnly(self.prepared.upstream.clone()),
             network: ctx.deps.config.command_executor.docker.network.clone(),
@@ -244,12 +246,13 @@ impl<'a> CheckRunner<'a> {
             epoch: ctx.lease.epoch,
             role: SandboxRole::Verify,
             image: self.prepared.image.clone(),
+            template: clone::template(ctx, branches, image),
         };
         let backend = ctx.deps.backend.as_ref();
         let workspace = Workspace::start(backend, &spec, gateway, ctx.mirrors.as_ref()).await?;
+        drop(spec);
         ctx.freezer.add(Arc::clone(&workspace.sandbox)).await;
-        let (branches, base) = (&self.prepared.branches, &self.prepared.base);
-        match StartCloned::make(ctx, &workspace, branches, base).await {
+        match StartCloned::make(ctx, &workspace, (branches, image), base).await {
             Ok(cloned) => Ok(Fresh { workspace, cloned }),
             Err(error) => {
                 ctx.discard(workspace.sandbox.name()).await;

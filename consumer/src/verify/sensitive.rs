@@ -170,6 +170,7 @@ const PATHS: [(&str, &[&str]); 9] = [
 
 const PACKAGES: &str = "what package managers run or download";
 const SUBMODULES: &str = "submodules";
+const CHECKS: &str = "what checks run";
 
 /// Scripts that npm and its relatives run when a package is installed or published.
 const LIFECYCLE: [&str; 12] = [
@@ -186,10 +187,19 @@ const LIFECYCLE: [&str; 12] = [
     "prepack",
     "postpack",
 ];
-/// The files of package managers that name scripts among other things.
-const MANIFESTS: [(&str, Scripts); 2] =
-    [("package.json", npm_scripts), ("Cargo.toml", cargo_scripts)];
-/// How many package manifests are compared; of more, each counts as changed.
+/// Scripts that `npm test` and its relatives run.
+const TESTS: [&str; 3] = ["pretest", "test", "posttest"];
+/// Files that name commands among other things: what the commands control, the file, and how they are read from it.
+const MANIFESTS: [(&str, &str, Scripts); 7] = [
+    (PACKAGES, "package.json", npm_scripts),
+    (PACKAGES, "Cargo.toml", cargo_scripts),
+    (CHECKS, "package.json", npm_tests),
+    (CHECKS, "composer.json", npm_tests),
+    (CHECKS, "deno.json", deno_tests),
+    (CHECKS, "Makefile", recipes),
+    (CHECKS, "justfile", recipes),
+];
+/// How many manifests of a name are compared; of more, each counts as changed.
 const MAX_MANIFESTS: usize = 50;
 /// Largest manifest that is read, in bytes.
 const MAX_MANIFEST: usize = 1024 * 1024;
@@ -236,7 +246,7 @@ fn may_touch(all: &Changed) -> bool {
         return true;
     }
     let patterns = PATHS.iter().flat_map(|(_, patterns)| patterns.iter());
-    let patterns = patterns.chain(MANIFESTS.iter().map(|(name, _)| name));
+    let patterns = patterns.chain(MANIFESTS.iter().map(|(_, name, _)| name));
     let first = patterns.filter_map(|pattern| pattern.split('/').next());
     let first: Vec<String> = first.map(str::to_ascii_lowercase).collect();
     let matches = |name: &str| {
@@ -250,7 +260,7 @@ fn may_touch(all: &Changed) -> bool {
 /// Whether a path that is looked for changed, of any kind.
 async fn touches_any(repo: &BareRepo, base: &str, head: &str) -> Result<bool, FactsError> {
     let paths = PATHS.iter().flat_map(|(_, patterns)| pathspecs(patterns));
-    let manifests = MANIFESTS.iter().map(|(name, _)| pathspec(name));
+    let manifests = MANIFESTS.iter().map(|(_, name, _)| pathspec(name));
     let specs: Vec<String> = paths.chain(manifests).collect();
     let specs: Vec<&str> = specs.iter().map(String::as_str).collect();
     let changed = repo.changed(base, head, &specs).await?;
@@ -272,9 +282,9 @@ impl Sensitive {
             self.cut |= changed.cut;
             self.add(controls, changed.files.into_iter().map(|file| file.path));
         }
-        for manifest in MANIFESTS {
-            let scripts = changed_scripts(repo, base, head, manifest).await?;
-            self.add(PACKAGES, scripts.into_iter());
+        for (controls, name, scripts) in MANIFESTS {
+            let changed = changed_scripts(repo, base, head, (name, scripts)).await?;
+            self.add(controls, changed.into_iter());
         }
         for (drivers, path) in new_drivers(repo, base, head).await? {
             let controls = format!("programs that git starts ({drivers})");
@@ -302,7 +312,7 @@ fn pathspec(pattern: &str) -> String {
     format!(":(top,icase,glob)**/{pattern}")
 }
 
-/// The manifests of `name` in which what is run at an installation or a build changed.
+/// The manifests of `name` in which the commands changed.
 async fn changed_scripts(
     repo: &BareRepo,
     base: &str,
@@ -339,9 +349,50 @@ type Scripts = fn(Vec<u8>) -> Option<Vec<String>>;
 
 /// The installation scripts of a `package.json`.
 fn npm_scripts(manifest: Vec<u8>) -> Option<Vec<String>> {
-    let manifest: Value = serde_json::from_slice(&manifest).ok()?;
-    let script = |name: &&str| Some(format!("{name}: {}", manifest.get("scripts")?.get(name)?));
-    Some(LIFECYCLE.iter().filter_map(script).collect())
+    entries(&manifest, "scripts", &LIFECYCLE)
+}
+
+/// The test scripts of a `package.json` or `composer.json`.
+fn npm_tests(manifest: Vec<u8>) -> Option<Vec<String>> {
+    entries(&manifest, "scripts", &TESTS)
+}
+
+/// The task `test` of a `deno.json`.
+fn deno_tests(manifest: Vec<u8>) -> Option<Vec<String>> {
+    entries(&manifest, "tasks", &["test"])
+}
+
+/// Entries of an object in a file of JSON.
+fn entries(manifest: &[u8], of: &str, names: &[&str]) -> Option<Vec<String>> {
+    let manifest: Value = serde_json::from_slice(manifest).ok()?;
+    let entry = |name: &&str| Some(format!("{name}: {}", manifest.get(of)?.get(name)?));
+    Some(names.iter().filter_map(entry).collect())
+}
+
+/// The rules `check` and `test` of a `Makefile` or `justfile`.
+fn recipes(manifest: Vec<u8>) -> Option<Vec<String>> {
+    if manifest.len() >= MAX_MANIFEST {
+        return None;
+    }
+    let text = String::from_utf8(manifest).ok()?;
+    let is_test = |line: &str| {
+        let (names, _) = line.split_once(':').unwrap_or_default();
+        let mut names = names.trim_start_matches('@').split_whitespace();
+        names.any(|name| name == "check" || name == "test")
+    };
+    let (mut found, mut is_inside) = (Vec::new(), false);
+    for line in text.lines().map(str::trim_end) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if !line.starts_with([' ', '\t']) {
+            is_inside = is_test(line);
+        }
+        if is_inside {
+            found.push(line.to_owned());
+        }
+    }
+    Some(found)
 }
 
 /// The build script that a `Cargo.toml` names.
@@ -376,9 +427,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_test_runs_is_read_without_the_rest_of_its_file() {
+        let make = "x: y\n\tcc x\n\ntest: x # all\n\t./x\n\n# more\n\t./y\nz:\n\trm x\n";
+        let rules = ["test: x # all", "\t./x", "\t./y"].map(str::to_owned);
+        assert_eq!(recipes(make.into()).unwrap(), rules);
+        assert_eq!(recipes("@test *ARGS:\n  ./x".into()).unwrap().len(), 2);
+        let others = recipes(".PHONY: test\nlatest:\n\t./x".into());
+        assert!(others.unwrap().is_empty());
+        let package =
+            r#"{"scripts": {"test": "true", "start": "x"}, "tasks": {"test": "deno test"}}"#;
+        assert_eq!(npm_tests(package.into()).unwrap(), [r#"test: "true""#]);
+        let task = r#"test: "deno test""#;
+        assert_eq!(deno_tests(package.into()).unwrap(), [task]);
+        assert!(npm_scripts(package.into()).unwrap().is_empty());
+    }
+
+    #[test]
     fn whatever_a_pattern_matches_is_left_to_git() {
         let patterns = PATHS.iter().flat_map(|(_, patterns)| patterns.iter());
-        for pattern in patterns.chain(MANIFESTS.iter().map(|(name, _)| name)) {
+        for pattern in patterns.chain(MANIFESTS.iter().map(|(_, name, _)| name)) {
             assert!(!pattern.contains(['?', '[', '\\']), "{pattern}");
             for any in ["", "x.y"] {
                 let path = pattern.replace("/**", "/f").replace('*', any);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{
-    ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, ToolCall, ToolSpec,
+    CallState, ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, ToolCall, ToolSpec,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -294,13 +294,13 @@ impl<E> Execution<'_, E> {
         self.append(Entry::ModelUse { text, usage }, took).await
     }
 
-    /// Counts what a request may have cost that was interrupted because the session has to end.
+    /// Counts what a call may have cost that was interrupted because the session has to end.
     async fn count_abandoned(&mut self, usage: Usage, took: Duration) {
         if usage == Usage::default() {
             return;
         }
         *self.usage += usage;
-        let text = "the session ended during a request to the model. The cost of the reply is estimated from what was sent";
+        let text = "the session ended during a call of the model. Its cost is estimated from what was sent";
         let entry = Entry::ModelUse {
             text: text.to_owned(),
             usage,
@@ -350,10 +350,11 @@ impl<E> Execution<'_, E> {
             messages: self.history.messages(),
             tools: specs,
             conversation: Some(*self.conversation),
+            state: CallState::default(),
         };
-        let mut is_sent = false;
+        let mut has_begun = false;
         let reply = async {
-            is_sent = true;
+            has_begun = true;
             self.model.reply(request.clone(), self.watch).await
         };
         let end = tokio::select! {
@@ -361,8 +362,8 @@ impl<E> Execution<'_, E> {
             end = self.journal.interrupted() => end,
             answer = reply => return Ok(answer),
         };
-        if is_sent {
-            let usage = self.model.estimate(&request);
+        if has_begun {
+            let usage = request.abandoned(self.model);
             self.count_abandoned(usage, begun.elapsed()).await;
         }
         Err(AgentError::Worker(end))

@@ -13,6 +13,10 @@ pub struct Start {
     /// The commit of the work branch that a rebase onto the base commit replaces, if that is what the work is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebases: Option<String>,
+    /// The commit whose files declare the checks, the set-up and the MCP servers, if that is not the base commit: the work is on an
+    /// existing pull request, and the commit is one of its target branch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
     /// How the repository is set up and checked.
     pub project: Project,
 }
@@ -139,6 +143,7 @@ impl Start {
         let Self {
             base,
             rebases,
+            rules,
             project,
         } = self;
         let Project {
@@ -157,6 +162,7 @@ impl Start {
         Self {
             base: redact(base),
             rebases: rebases.map(redact),
+            rules: rules.map(redact),
             project: Project {
                 setup: setup.into_iter().map(redact).collect(),
                 checks: checks.into_iter().map(redact).collect(),

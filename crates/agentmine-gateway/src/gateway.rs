@@ -9,6 +9,7 @@ use crate::config::{GatewayConfig, Rewrite};
 use crate::events::{Ledger, TrafficEvent};
 use crate::git::GitProxy;
 use crate::mirror::Mirrors;
+use crate::mirror::refs::CloneRefs;
 use crate::stream::GatewayStream;
 use crate::web::WebProxy;
 use crate::write_timeout::WriteTimeout;
@@ -74,6 +75,12 @@ impl Gateway {
     #[must_use]
     pub fn remote_path(&self) -> Option<&str> {
         self.inner.git.as_ref().map(|git| git.prefix())
+    }
+
+    /// What a new clone of this branch alone would get, by the host's own list for the session's token at this moment. `None` if the host does
+    /// not answer, does not speak version 2 of git's protocol or has no such branch, and for a repository on this machine.
+    pub async fn clone_refs(&self, branch: &str) -> Option<CloneRefs> {
+        self.inner.git.as_ref()?.clone_refs(branch).await
     }
 
     /// The certificate authority of this session as PEM, if its sandbox must trust one: package registries

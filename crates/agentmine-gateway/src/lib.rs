@@ -31,4 +31,5 @@ pub use gateway::Gateway;
 pub use git::{branch_in_the_way, not_obeyed, without_secrets, without_skips};
 pub use metrics::describe as describe_metrics;
 pub use mirror::Mirrors;
+pub use mirror::refs::CloneRefs;
 pub use stream::GatewayStream;

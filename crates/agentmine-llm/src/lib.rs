@@ -6,6 +6,7 @@
 
 pub mod anthropic;
 mod api;
+mod call_state;
 mod error;
 mod message;
 mod model;
@@ -21,6 +22,7 @@ use agentmine_runtime::config;
 use anyhow::Context;
 
 pub use api::Overflow;
+pub use call_state::{CallState, RequestCost};
 pub use error::{Credentials, LlmError};
 pub use message::{Extra, Message, ModelReply, Stop, ToolCall, ToolSpec};
 pub use model::{ConversationId, Delta, Model, ModelRequest, Probe};

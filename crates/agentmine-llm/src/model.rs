@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::call_state::CallState;
 use crate::error::LlmError;
 use crate::message::{Message, ModelReply, ToolSpec};
 
 /// One request: the whole conversation. Stateless, so any worker can continue it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ModelRequest<'a> {
     /// The conversation, system prompt first.
     pub messages: &'a [Message],
@@ -19,6 +20,8 @@ pub struct ModelRequest<'a> {
     pub tools: &'a [ToolSpec],
     /// Which conversation it is, if it only grows: a later request with the same id begins with the same messages.
     pub conversation: Option<ConversationId>,
+    /// How far the call has come: of this call alone, and shared with whatever sends the request for it.
+    pub state: CallState,
 }
 
 /// Names a conversation within this process.
@@ -35,6 +38,13 @@ impl ConversationId {
 }
 
 impl ModelRequest<'_> {
+    /// What the call of `model` may have cost if its reply is no longer waited for, estimated: nothing while it waits for the
+    /// next try of a request that was refused.
+    #[must_use]
+    pub fn abandoned(&self, model: &dyn Model) -> Usage {
+        self.state.abandoned(model.estimate(self))
+    }
+
     /// How many replies the conversation already holds.
     pub(crate) fn turn(&self) -> usize {
         let replies = self.messages.iter();
@@ -69,13 +79,15 @@ pub struct Probe {
 pub trait Model: Send + Sync + 'static {
     /// The model's name, for records.
     fn name(&self) -> &str;
-    /// Asks for one reply. `watch` gets its pieces as they arrive. Dropping the future ends the request.
+    /// Asks for one reply. `watch` gets its pieces as they arrive. Dropping the future ends the request. A model that sets nothing
+    /// in the request's state has a request in flight all the time.
     async fn reply(
         &self,
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError>;
-    /// An estimate of what a request may have cost if its reply is no longer waited for. Zero where nothing is charged.
+    /// An estimate of what a request costs if its reply does not come whole. Zero where nothing is charged.
+    /// [`ModelRequest::abandoned`] is that of a call that is no longer waited for.
     fn estimate(&self, _request: &ModelRequest<'_>) -> Usage {
         Usage::default()
     }

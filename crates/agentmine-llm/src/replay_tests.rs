@@ -1,4 +1,5 @@
 use super::*;
+use crate::call_state::CallState;
 use crate::message::{Stop, ToolCall};
 
 const RECORDING: &str = r#"{"text":"I look.","calls":[{"name":"shell","arguments":{"command":"ls"}}],"usage":{"input_tokens":7}}
@@ -20,6 +21,7 @@ async fn ask(model: &dyn Model, messages: &[Message]) -> Result<(ModelReply, Usa
         messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     model.reply(request, None).await
 }
@@ -80,6 +82,7 @@ async fn a_watcher_sees_the_reply() {
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     replay().reply(request, Some(&send)).await.unwrap();
     assert_eq!(receive.recv().await, Some(Delta::Text("I look.".into())));

@@ -11,6 +11,7 @@ use crate::error::SandboxError;
 use crate::sandbox::Sandbox;
 use crate::spare::Spare;
 use crate::spec::SandboxSpec;
+use crate::template::WorkspaceTemplate;
 
 /// A sandbox found on the engine, perhaps left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +72,12 @@ pub trait Backend: Send + Sync + 'static {
     /// Creates and starts one; an existing one of the same name is removed first, unless it belongs to a later
     /// epoch: then the start fails.
     async fn start(&self, spec: &SandboxSpec) -> Result<Box<dyn Sandbox>, SandboxError>;
-    /// Creates and starts one of the configured image, to be taken by a task later.
-    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+    /// Creates and starts one of the configured image, to be taken by a task later. For the template see
+    /// [`SandboxSpec::template`].
+    async fn start_spare(
+        &self,
+        _template: Option<WorkspaceTemplate>,
+    ) -> Result<Box<dyn Spare>, SandboxError> {
         Err(SandboxError::Refused(
             "this kind of sandbox cannot be started ahead".into(),
         ))

@@ -16,6 +16,7 @@ use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::spare::{Spare, remove};
 use crate::spec::SandboxSpec;
+use crate::template::WorkspaceTemplate;
 
 type Starting = JoinHandle<Result<Box<dyn Spare>, SandboxError>>;
 
@@ -26,12 +27,16 @@ pub struct EarlySandbox {
 }
 
 impl EarlySandbox {
-    /// Begins to start one of `image`, which is the backend's configured one.
+    /// Begins to start one of `image`, which is the backend's configured one, whose workspace begins as the template.
     ///
     /// Must be called within a tokio runtime.
     #[must_use]
-    pub fn begin(backend: Arc<dyn Backend>, image: String) -> Self {
-        let starting = tokio::spawn(async move { backend.start_spare().await });
+    pub fn begin(
+        backend: Arc<dyn Backend>,
+        image: String,
+        template: Option<WorkspaceTemplate>,
+    ) -> Self {
+        let starting = tokio::spawn(async move { backend.start_spare(template).await });
         Self {
             image,
             starting: Mutex::new(Some(starting)),

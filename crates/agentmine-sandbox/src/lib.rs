@@ -25,6 +25,7 @@ mod sealed;
 mod spare;
 mod spec;
 mod stale;
+mod template;
 mod trust;
 mod tunnel;
 mod volume;
@@ -51,6 +52,7 @@ pub use sandbox::{
 pub use spare::Spare;
 pub use spec::SandboxSpec;
 pub use stale::remove_stale;
+pub use template::WorkspaceTemplate;
 pub use trust::trust;
 
 /// The backend that the configuration names.

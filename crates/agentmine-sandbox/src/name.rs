@@ -60,6 +60,7 @@ mod tests {
             epoch: Epoch(1),
             role: SandboxRole::Main,
             image: None,
+            template: None,
         };
         assert_eq!(task_of(&sandbox_name(&spec)), Some(task));
         spec.role = SandboxRole::Verify;

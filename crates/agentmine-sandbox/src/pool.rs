@@ -23,6 +23,7 @@ use crate::role::SandboxRole;
 use crate::sandbox::Sandbox;
 use crate::spare::{Spare, remove};
 use crate::spec::SandboxSpec;
+use crate::template::WorkspaceTemplate;
 
 /// How long after a task took a sandbox the next one is started.
 const REFILL_AFTER: Duration = Duration::from_secs(1);
@@ -106,7 +107,7 @@ impl WarmPool {
         if self.lock().spares.len() >= self.0.settings.size {
             return LOOK_EVERY;
         }
-        match self.0.backend.start_spare().await {
+        match self.0.backend.start_spare(None).await {
             Ok(spare) => {
                 if backoff.failures() > 0 {
                     tracing::info!("sandboxes are started ahead again");
@@ -234,8 +235,11 @@ impl Backend for WarmPool {
         Ok(sandbox)
     }
 
-    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
-        self.0.backend.start_spare().await
+    async fn start_spare(
+        &self,
+        template: Option<WorkspaceTemplate>,
+    ) -> Result<Box<dyn Spare>, SandboxError> {
+        self.0.backend.start_spare(template).await
     }
 
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::SandboxError;
+use crate::template::WorkspaceTemplate;
 
 /// A command to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,6 +153,26 @@ pub trait Sandbox: Send + Sync + 'static {
     fn workspace_root(&self) -> &str {
         "/workspace"
     }
+    /// What its workspace began as; `None` if it was empty, and after [`Self::end_saving`].
+    fn template(&self) -> Option<WorkspaceTemplate> {
+        None
+    }
+    /// Whether its workspace has a file system of its own.
+    fn has_own_volume(&self) -> bool {
+        false
+    }
+    /// Saves the project as it is now as a template for other sandboxes. `None` if it cannot be saved: the workspace has no file
+    /// system of its own or more than `max_bytes`, a process has a file open for writing, or the disk has no room. Meanwhile writes
+    /// fail. An error means that the sandbox is of no use any longer.
+    async fn save_workspace(
+        &self,
+        _max_bytes: u64,
+    ) -> Result<Option<WorkspaceTemplate>, SandboxError> {
+        Ok(None)
+    }
+    /// From now on it cannot be saved, and the worker no longer keeps the file system: it ends with the sandbox, even if
+    /// another worker removes it.
+    fn end_saving(&self) {}
     /// Runs a command to its end. Dropping the future kills the process group.
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError>;
     /// Runs a command whose result is evidence about what runs in it. What earlier commands left running is

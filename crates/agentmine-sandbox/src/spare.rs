@@ -44,6 +44,7 @@ impl<C: Control> Spare for Running<C> {
     }
 
     async fn remove(&self) -> Result<(), SandboxError> {
+        self.volume.release();
         self.control.remove().await
     }
 }

@@ -7,19 +7,20 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use agentmine_guest::protocol::BYTES_FOR_A_FILE;
-use rustix::fs::{AtFlags, FallocateFlags, Gid, MemfdFlags, SeekFrom, Uid};
+use rustix::fs::{Advice, AtFlags, FallocateFlags, Gid, MemfdFlags, SeekFrom, Uid};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
 
-/// Options of every mount of a volume. The tables of free entries need not be filled: the file begins as zeros.
-pub(crate) const MOUNT_OPTIONS: &str = "nosuid,nodev,noatime,noinit_itable";
+/// Options of every mount of a volume. The tables of free entries need not be filled: the file begins as zeros. Nothing need be on
+/// the disk: the file has no name, and ends with the machine at the latest.
+pub(crate) const MOUNT_OPTIONS: &str = "nosuid,nodev,noatime,noinit_itable,nobarrier";
 const MAKE: &str = "mkfs.ext4";
 const MAKE_LIMIT: Duration = Duration::from_secs(60);
 /// What must stay free beside a volume: this part of the disk, within these bounds in bytes. A tenth of a large disk
@@ -31,7 +32,10 @@ const SPARE_MOST: u64 = 10 << 30;
 const PROOF: u64 = 16 << 20;
 /// The template of a larger volume, which is kept in memory, would have more than 50 MB.
 const MAX_SIZE: u64 = 4 << 40;
-const COPY_AT_ONCE: usize = 64 << 10;
+const COPY_AT_ONCE: usize = 256 << 10;
+const BLOCK: usize = 4096;
+/// The folder in a workspace that is all that a new one takes over from another.
+const PROJECT: &str = "project";
 /// How often a free loop device is looked for: others look too.
 const TRIES: u32 = 64;
 
@@ -39,9 +43,9 @@ const TRIES: u32 = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Volumes {
     folder: PathBuf,
-    /// An empty file system of this size in memory, as `mkfs` writes it. Every volume begins as a copy of it: it is
+    /// An empty file system of this size in memory, as `mkfs` writes it. Volumes begin as a copy of it: it is
     /// small, and copying is quicker than running `mkfs`.
-    template: Arc<File>,
+    empty: Arc<File>,
     size: u64,
 }
 
@@ -65,16 +69,16 @@ impl Volumes {
             .ok_or(format!("{MAKE} is not installed"))?;
         let volumes = Self {
             folder,
-            template: Arc::new(template(&program, size).await?),
+            empty: Arc::new(empty(&program, size).await?),
             size,
         };
         let file = volumes.file().and_then(|file| {
             rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, PROOF)?;
-            copy_data(&volumes.template, &file)?;
+            copy_data(&volumes.empty, &file)?;
             Ok(file)
         });
         let file = file.map_err(|error| volumes.failed(&error))?;
-        Self::make_on(&file, (0, 0))?;
+        volumes.make_on(file, (0, 0), false)?;
         Ok(volumes)
     }
 
@@ -102,43 +106,64 @@ impl Volumes {
         room(&nameless(&self.folder)?, self.size)
     }
 
-    /// Like `make`; if that fails, the log says why.
-    pub(crate) async fn make_or_warn(&self, owner: (u32, u32)) -> Option<Volume> {
-        let made = self.make(owner).await;
+    /// Like `make`, and an empty one if none with this content can be made; if that fails too, the log says why.
+    pub(crate) async fn make_or_warn(
+        &self,
+        owner: (u32, u32),
+        content: Option<Arc<File>>,
+    ) -> Option<Volume> {
+        let made = match (self.make(owner, content.clone()).await, content) {
+            (Err(why), Some(_)) => {
+                tracing::debug!(%why, "no file system with the content of another could be made");
+                self.make(owner, None).await
+            }
+            (made, _) => made,
+        };
         made.map_err(|why| {
             tracing::warn!(%why, "no file system for a workspace could be made; the guest watches the disk limit");
         })
         .ok()
     }
 
-    /// An empty volume whose top folder belongs to this user and group.
-    pub(crate) async fn make(&self, owner: (u32, u32)) -> Result<Volume, String> {
+    /// A volume whose top folder belongs to this user and group: an empty one, or one with the project of another volume of
+    /// this size and owner, which `content` is a copy of.
+    pub(crate) async fn make(
+        &self,
+        owner: (u32, u32),
+        content: Option<Arc<File>>,
+    ) -> Result<Volume, String> {
         let volumes = self.clone();
-        let made = tokio::task::spawn_blocking(move || volumes.make_now(owner));
+        let made = tokio::task::spawn_blocking(move || volumes.make_now(owner, content.as_deref()));
         made.await.map_err(|error| error.to_string())?
     }
 
-    fn make_now(&self, owner: (u32, u32)) -> Result<Volume, String> {
+    fn make_now(&self, owner: (u32, u32), content: Option<&File>) -> Result<Volume, String> {
         let file = self.file().and_then(|file| {
             room(&file, self.size)?;
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.size)?;
-            copy_data(&self.template, &file)?;
+            copy_data(content.unwrap_or(&self.empty), &file)?;
             Ok(file)
         });
         let file = file.map_err(|error| self.failed(&error))?;
-        Self::make_on(&file, owner)
+        self.make_on(file, owner, content.is_some())
     }
 
-    /// The volume in a file that begins as the template.
-    fn make_on(file: &File, owner: (u32, u32)) -> Result<Volume, String> {
+    /// The volume in a file that has its content.
+    fn make_on(&self, file: File, owner: (u32, u32), has_content: bool) -> Result<Volume, String> {
+        // Reading ahead would fill the memory with zeros that nobody needs.
+        rustix::fs::fadvise(&file, 0, None, Advice::Random)
+            .map_err(|error| self.failed(&error.into()))?;
         let (device, path) =
-            loop_device(file).map_err(|error| format!("a loop device: {error}"))?;
+            loop_device(&file).map_err(|error| format!("a loop device: {error}"))?;
         let mount =
             mounted(&path).map_err(|error| format!("mounting {}: {error}", path.display()))?;
         let volume = Volume {
             _device: device,
+            file,
             mount,
             path,
+            folder: self.folder.clone(),
+            has_content,
         };
         volume.prepare(owner)?;
         Ok(volume)
@@ -150,8 +175,8 @@ impl Volumes {
 }
 
 /// A file in memory with an empty file system of this size.
-async fn template(program: &Path, size: u64) -> Result<File, String> {
-    let file = rustix::fs::memfd_create("template", MemfdFlags::CLOEXEC).map(File::from);
+async fn empty(program: &Path, size: u64) -> Result<File, String> {
+    let file = rustix::fs::memfd_create("empty", MemfdFlags::CLOEXEC).map(File::from);
     let file = file
         .map_err(io::Error::from)
         .and_then(|file| {
@@ -183,8 +208,9 @@ async fn template(program: &Path, size: u64) -> Result<File, String> {
     Ok(file)
 }
 
-/// Writes what is not a hole in the one to the same places of the other.
-fn copy_data(from: &File, to: &File) -> io::Result<()> {
+/// Writes what is not zero in the one to the same places of the other, which has nothing there. Blocks of a reserved file that
+/// were only read count as data, too.
+pub(crate) fn copy_data(from: &File, to: &File) -> io::Result<()> {
     let mut buffer = vec![0; COPY_AT_ONCE];
     let mut end = 0;
     loop {
@@ -198,9 +224,31 @@ fn copy_data(from: &File, to: &File) -> io::Result<()> {
             let length = usize::try_from(end - at).unwrap_or(usize::MAX);
             let part = buffer.split_at_mut(length.min(COPY_AT_ONCE)).0;
             from.read_exact_at(part, at)?;
-            to.write_all_at(part, at)?;
+            write_content(part, to, at)?;
             at += part.len() as u64;
         }
+    }
+}
+
+/// Writes the blocks that are not zero, neighbours at once.
+fn write_content(content: &[u8], to: &File, at: u64) -> io::Result<()> {
+    const ZEROS: [u8; BLOCK] = [0; BLOCK];
+    let mut begin = 0;
+    for end in (0..content.len()).step_by(BLOCK) {
+        let block = content.get(end..).unwrap_or_default();
+        let block = block.get(..BLOCK).unwrap_or(block);
+        if ZEROS.starts_with(block) {
+            write_part(content, (begin, end), to, at)?;
+            begin = end + block.len();
+        }
+    }
+    write_part(content, (begin, content.len()), to, at)
+}
+
+fn write_part(content: &[u8], (begin, end): (usize, usize), to: &File, at: u64) -> io::Result<()> {
+    match content.get(begin..end) {
+        Some(part) if !part.is_empty() => to.write_all_at(part, at + begin as u64),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -214,15 +262,31 @@ pub(crate) fn is_root() -> bool {
 #[derive(Debug)]
 pub(crate) struct Volume {
     _device: File,
+    /// What the device stores its blocks in.
+    file: File,
     /// A mount that no path leads to. As long as it is there, another one of the same device costs little.
     mount: OwnedFd,
     path: PathBuf,
+    /// The folder of the files of all volumes.
+    folder: PathBuf,
+    has_content: bool,
 }
 
 impl Volume {
     /// The device, as long as this lives or it is mounted.
     pub(crate) fn device(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it begins with the project of another one.
+    pub(crate) fn has_content(&self) -> bool {
+        self.has_content
+    }
+
+    /// Second handles of the file that it is stored in and of its mount, which keep the file system, too; and the folder of such files.
+    pub(crate) fn handles(&self) -> io::Result<(File, OwnedFd, PathBuf)> {
+        let (file, mount) = (self.file.try_clone()?, self.mount.try_clone()?);
+        Ok((file, mount, self.folder.clone()))
     }
 
     /// Mounts it on a folder, for this process and those that it starts.
@@ -237,15 +301,29 @@ impl Volume {
         .map_err(|error| format!("mounting on {}: {error}", folder.display()))
     }
 
-    /// Gives away the top folder, and removes the folder that every new file system has.
+    /// Sets the owner of the top folder, and removes what is in it, but the project: the folder that every new file system has, or what
+    /// belonged to another sandbox.
     fn prepare(&self, (uid, gid): (u32, u32)) -> Result<(), String> {
         let mount = self.mount.as_fd();
-        let removed = rustix::fs::unlinkat(mount, "lost+found", AtFlags::REMOVEDIR);
         let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        removed
-            .and_then(|()| rustix::fs::chownat(mount, ".", Some(uid), Some(gid), AtFlags::empty()))
+        let given = rustix::fs::chownat(mount, ".", Some(uid), Some(gid), AtFlags::empty());
+        remove_but_project(mount)
+            .and_then(|()| Ok(given?))
             .map_err(|error| format!("preparing {}: {error}", self.path.display()))
     }
+}
+
+fn remove_but_project(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let top = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+    for entry in std::fs::read_dir(top)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true if entry.file_name() == PROJECT => {}
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 /// Ends the mounts on this folder. A process that still uses files on them keeps them until it ends. It is no error if
@@ -261,6 +339,7 @@ fn mounted(device: &Path) -> io::Result<OwnedFd> {
     let context = fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(context.as_fd(), "source", device)?;
     fsconfig_set_flag(context.as_fd(), "noinit_itable")?;
+    fsconfig_set_flag(context.as_fd(), "nobarrier")?;
     fsconfig_create(context.as_fd())?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -273,7 +352,7 @@ fn mounted(device: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A file without a name on a disk.
-fn nameless(folder: &Path) -> io::Result<File> {
+pub(crate) fn nameless(folder: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -289,7 +368,7 @@ fn nameless(folder: &Path) -> io::Result<File> {
 }
 
 /// Whether the disk that the file is on has room for `size` more bytes.
-fn room(file: &File, size: u64) -> io::Result<()> {
+pub(crate) fn room(file: &File, size: u64) -> io::Result<()> {
     let stat = rustix::fs::fstatvfs(file)?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let spare = spare(stat.f_blocks.saturating_mul(stat.f_frsize));

@@ -65,6 +65,11 @@ impl Args {
         }
     }
 
+    /// Whether the command reads the configuration.
+    pub(crate) fn reads_configuration(&self) -> bool {
+        self.without_configuration().is_none()
+    }
+
     /// The command, if it reads no configuration.
     fn without_configuration(&self) -> Option<&'static str> {
         match &self.command {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use agentmine_mcp::config::Loaded;
-use agentmine_runtime::config::{self, Config, SettingValue, Sources, Trackers};
+use agentmine_runtime::config::{
+    self, Config, ConfigErrors, FaultyConfig, SettingFault, SettingValue, Sources, Trackers,
+};
 use agentmine_runtime::exit::{self, Exit, Failure};
 use anyhow::Result;
 use clap::Subcommand;
@@ -40,16 +42,51 @@ pub(crate) fn run(file: Option<PathBuf>, command: &ConfigCommand) -> Result<Exit
 }
 
 /// Also reports what a producer or consumer would find only at its start: it opens all that their sections
-/// name, with the place of the section. It connects to nothing.
+/// name, with the place of the section. It connects to nothing. Where values have faults, only what may follow from these is
+/// not reported.
 fn check(file: Option<PathBuf>) -> Result<Exit> {
     let sources = Sources::from_process(file);
-    let config = config::load(&sources)?;
+    let (config, errors) = match config::load_despite_faults(&sources) {
+        Ok(config) => (config, None),
+        Err(FaultyConfig { errors, rest: None }) => return Err(errors.into()),
+        Err(FaultyConfig {
+            errors,
+            rest: Some(rest),
+        }) => (*rest, Some(errors)),
+    };
+    let known = errors.as_ref().map(ConfigErrors::faults);
+    let known = known.unwrap_or_default();
+    let further = further_faults(&sources, &config, known);
+    match (errors, further.is_empty()) {
+        (None, true) => {
+            line("the configuration is valid");
+            Ok(Exit::Done)
+        }
+        (None, false) => Err(Failure::new(Exit::Config, further.join("\n")).into()),
+        (Some(errors), true) => Err(errors.into()),
+        (Some(errors), false) => {
+            let further = further.join("\n");
+            let text = format!("{errors}\nand a process could not start:\n{further}");
+            Err(Failure::new(Exit::Config, text).into())
+        }
+    }
+}
+
+/// What a process would find beside the faults that are known already.
+fn further_faults(sources: &Sources, config: &Config, known: &[SettingFault]) -> Vec<String> {
     let mut faults: Vec<String> = Vec::new();
-    for missing in [config.trackers.require_one(), config.require_a_tool()] {
-        faults.extend(missing.err().map(with_hint));
+    let follows = |section: &str| known.iter().any(|it| it.may_cause_faults_of(section));
+    // A section whose name is mistyped is missing too.
+    let has_unknown_section = known.iter().any(|fault| fault.key.is_empty());
+    if !has_unknown_section && !follows("trackers") {
+        faults.extend(config.trackers.require_one().err().map(with_hint));
+    }
+    if !has_unknown_section && !follows("command_executor") && !follows("text_editor_mcp") {
+        faults.extend(config.require_a_tool().err().map(with_hint));
     }
     let mut opened = |key: &str, fault: Option<String>| {
-        let at = config::place_of(&sources, key);
+        let at = config::place_of(sources, key);
+        let fault = fault.filter(|_| !follows(key));
         faults.extend(fault.map(|fault| format!("{at}: {key}: {fault}")));
     };
     for (key, section) in one_by_one(&config.trackers) {
@@ -62,12 +99,10 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
     opened("store.url", fault.map(|error| error.to_string()));
     let fault = agentmine_queue::connect(&config.queue).err();
     opened("queue", fault.map(|error| error.to_string()));
-    faults.extend(mcp_faults(&config));
-    if faults.is_empty() {
-        line("the configuration is valid");
-        return Ok(Exit::Done);
+    if !follows("mcp") {
+        faults.extend(mcp_faults(config));
     }
-    Err(Failure::new(Exit::Config, faults.join("\n")).into())
+    faults
 }
 
 /// A failure as one line among others.

@@ -80,6 +80,7 @@ const UNREACHED_SECONDS: u64 = 30;
 /// The embedded mode's defaults.
 pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()> {
     default_store(config)?;
+    require_store_url(config)?;
     config.command_executor.enabled = true;
     config.command_executor.backend = backend;
     config.consumer.concurrency = 1;
@@ -118,6 +119,15 @@ pub(crate) fn default_store(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
+/// Checks the URL of the store. It connects to nothing.
+///
+/// # Errors
+/// [`Exit::Config`] for one that no store can have.
+fn require_store_url(config: &Config) -> Result<(), Failure> {
+    agentmine_store::check(&config.store)
+        .map_err(|error| Failure::new(Exit::Config, "the configuration is invalid").because(error))
+}
+
 /// The broker. There is none beside SQLite, unless the configuration names one.
 ///
 /// # Errors
@@ -138,6 +148,7 @@ pub(crate) fn broker(config: &Config) -> Result<Option<Arc<dyn Queue>>> {
 /// The store that a configuration names, or that of the embedded mode.
 pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store>> {
     default_store(config)?;
+    require_store_url(config)?;
     agentmine_store::connect(&config.store)
         .await
         .map_err(|error| match &error {
@@ -261,6 +272,7 @@ pub(crate) async fn start(
         backend,
         model,
         watch: Some(watch),
+        templates: Arc::default(),
     });
     let fleet = tokio::spawn(async move {
         let scan = producer::run(producer, producer::ProducerMode::Once, shutdown.clone()).await?;
@@ -304,6 +316,7 @@ pub(crate) async fn start_one(
         backend,
         model,
         watch: Some(watch),
+        templates: Arc::default(),
     });
     let fleet = tokio::spawn(async move {
         let ran = consumer::run_one(deps, &task, shutdown.clone()).await?;
@@ -384,6 +397,18 @@ mod tests {
         let mut config = of(&written);
         default_store(&mut config).unwrap();
         assert_eq!(config.store.url.expose(), default.store.url.expose());
+    }
+
+    #[tokio::test]
+    async fn a_url_that_no_store_can_have_is_a_fault_of_the_configuration() {
+        let mut config = Config::default();
+        config.store.url = Secret::new("postgres://u:hunter2/x@h/db");
+        let opened = open_configured(&mut config).await.err().unwrap();
+        let configured = configure(&mut config, BackendKind::Local).unwrap_err();
+        for error in [opened, configured] {
+            assert_eq!(Exit::of(&error), Exit::Config, "{error:#}");
+            assert!(!format!("{error:#}").contains("hunter2"), "{error:#}");
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod worker;
 
 use std::process::ExitCode;
 
+use agentmine_runtime::config::{Sources, unread_variables};
 use agentmine_runtime::exit::{self, Exit};
 use clap::{CommandFactory as _, Parser as _};
 
@@ -56,6 +57,7 @@ async fn async_main() -> ExitCode {
 
 async fn dispatch(args: Args) -> anyhow::Result<Exit> {
     args.check_files()?;
+    warn_of_variables(&args);
     let Args { config, command } = args;
     match command {
         Command::Demo(demo) => Box::pin(demo::run(demo)).await,
@@ -73,6 +75,17 @@ async fn dispatch(args: Args) -> anyhow::Result<Exit> {
         Command::Doctor(doctor) => Box::pin(doctor::run(config, doctor)).await,
         Command::Top(top) => top::run(config, top).await,
         Command::Completions { shell } => Ok(completions(shell)),
+    }
+}
+
+/// Warns of mistyped variables on stderr, whatever the log's level is. `doctor` reports them itself.
+fn warn_of_variables(args: &Args) {
+    if !args.reads_configuration() || matches!(args.command, Command::Doctor(_)) {
+        return;
+    }
+    let sources = Sources::from_process(args.config.clone());
+    for unread in unread_variables(&sources) {
+        print::note(format!("warning: {}", print::clean(&unread)));
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use agentmine_domain::{EndState, TaskState};
 use agentmine_llm::Model;
+use agentmine_runtime::config::tree::ConfigPlace;
 use agentmine_runtime::config::{
-    self, Config, Labels, LocalTrackerConfig, Provider, Sources, StoreConfig,
+    self, Config, Labels, LocalTrackerConfig, ModelConfig, Provider, Sources, StoreConfig,
 };
 use agentmine_runtime::exit::{Exit, Failure};
 use agentmine_runtime::logging;
@@ -225,14 +226,35 @@ fn without_credentials(url: &Url) -> String {
     format!("{}://{}", url.scheme(), &url[BeforeHost..AfterPath])
 }
 
+/// The address of the model from a flag, under the rules of the setting.
+fn address(model: &ModelConfig, url: &str) -> Result<Url, Failure> {
+    let parsed = Url::parse(url).map_err(|error| {
+        // It may have a password.
+        let shown = match url.contains('@') {
+            true => String::new(),
+            false => format!(" {url:?}"),
+        };
+        Failure::new(Exit::Validation, format!("--base-url{shown} is not a URL"))
+            .hint("for example http://127.0.0.1:11434/v1")
+            .because(error)
+    })?;
+    let flag = "--base-url";
+    let faults = model.faults_of_address(&parsed, &ConfigPlace::Flag(flag.to_owned()));
+    let Some(fault) = faults.into_iter().next() else {
+        return Ok(parsed);
+    };
+    let text = format!("{flag}: {}, expected {}", fault.seen, fault.expected);
+    let failure = Failure::new(Exit::Validation, text);
+    Err(match fault.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure.hint("for example http://127.0.0.1:11434/v1"),
+    })
+}
+
 /// The flags that replace settings.
 pub(crate) fn apply_flags(config: &mut Config, args: &LoopArgs) -> Result<()> {
     if let Some(url) = &args.base_url {
-        config.model.base_url = url.parse().map_err(|error| {
-            Failure::new(Exit::Validation, format!("--base-url {url:?} is not a URL"))
-                .hint("for example http://127.0.0.1:11434/v1")
-                .because(anyhow::Error::new(error))
-        })?;
+        config.model.base_url = address(&config.model, url)?;
     }
     if let Some(name) = &args.model {
         config.model.name.clone_from(name);
@@ -255,6 +277,30 @@ pub(crate) fn apply_flags(config: &mut Config, args: &LoopArgs) -> Result<()> {
 mod tests {
     use super::*;
     use crate::loop_args::SandboxArg;
+
+    #[test]
+    fn the_address_of_a_flag_has_the_rules_of_the_setting() {
+        let mut model = ModelConfig::default();
+        let local = "http://127.0.0.1:11434/v1";
+        assert_eq!(address(&model, local).unwrap().as_str(), local);
+        let refused = |model: &ModelConfig, url: &str| {
+            let error = anyhow::Error::new(address(model, url).unwrap_err());
+            assert_eq!(Exit::of(&error), Exit::Validation, "{error:#}");
+            let text = agentmine_runtime::exit::render(&error);
+            assert!(text.contains("--base-url"), "{text}");
+            assert!(!text.contains("hunter2"), "{text}");
+            text
+        };
+        refused(&model, "localhost:11434/v1");
+        refused(&model, "ftp://h/v1");
+        refused(&model, "http://u:hunter2@h:port/v1");
+        let text = refused(&model, "http://u:hunter2@h/v1");
+        assert!(text.contains("hint: put the key into"), "{text}");
+        let openai = "https://api.openai.com/v1";
+        assert!(address(&model, openai).is_ok());
+        model.provider = Provider::Anthropic;
+        refused(&model, openai);
+    }
 
     #[test]
     fn a_blank_check_is_refused() {

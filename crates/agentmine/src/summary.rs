@@ -1,8 +1,9 @@
 //! The end of a run: the result of each task.
 
 use std::path::Path;
+use std::time::Duration;
 
-use agentmine_domain::EndState;
+use agentmine_domain::{EndState, Usage};
 use console::style;
 
 use crate::embedded::Unfinished;
@@ -14,14 +15,7 @@ use crate::print::{clean, line, one_line, program_with_config, word};
 pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfinished) {
     let task = &ending.task;
     line("");
-    let usage = &ending.usage;
-    let used = format!(
-        "{:.1} s, {}, {} tokens in, {} out",
-        ending.took.as_secs_f64(),
-        usage.calls(),
-        count(usage.input_tokens),
-        count(usage.output_tokens)
-    );
+    let used = used(&ending.usage, ending.took);
     match (ending.end, &ending.reason) {
         (Some(EndState::Done), None) => line(format!("Done: task #{} in {used}", task.number)),
         (Some(EndState::Done), Some(reason)) => line(format!(
@@ -68,6 +62,20 @@ pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfini
         "transcript   {program} session show {}",
         ending.session
     ));
+}
+
+/// What a session took. The cost is known only if the model has prices.
+fn used(usage: &Usage, took: Duration) -> String {
+    let cost = usage
+        .cost()
+        .map_or_else(String::new, |it| format!(", {it}"));
+    format!(
+        "{:.1} s, {}, {} tokens in, {} out{cost}",
+        took.as_secs_f64(),
+        usage.calls(),
+        count(usage.input_tokens),
+        count(usage.output_tokens)
+    )
 }
 
 /// The changed files that control more than the program, of the form `WHAT: PATH`, as in the text of a pull request.
@@ -138,6 +146,22 @@ async fn diff(repository: &Path, base: &str, head: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cost_is_shown_where_the_model_has_prices() {
+        let usage = |cost_micros| Usage {
+            model_calls: 4,
+            tool_calls: 5,
+            input_tokens: 700,
+            output_tokens: 30,
+            cost_micros,
+            ..Usage::default()
+        };
+        let took = Duration::from_millis(3_200);
+        let tokens = "3.2 s, 4 model calls, 5 tool calls, 700 tokens in, 30 out";
+        assert_eq!(used(&usage(0), took), tokens);
+        assert_eq!(used(&usage(130_000), took), format!("{tokens}, $0.13"));
+    }
 
     #[test]
     fn files_that_control_more_than_the_program_are_named() {

@@ -104,6 +104,7 @@ async fn in_a_sandbox(backend: BackendKind) {
         epoch: Epoch(0),
         role: SandboxRole::Mcp,
         image: None,
+        template: None,
     };
     let backend = from_config(&config).await.unwrap();
     let sandbox: Arc<dyn Sandbox> = Arc::from(backend.start(&spec).await.unwrap());

@@ -472,6 +472,7 @@ pub(super) fn spec() -> SandboxSpec {
         epoch: Epoch(1),
         role: SandboxRole::Main,
         image: None,
+        template: None,
     }
 }
 

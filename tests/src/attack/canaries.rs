@@ -1,5 +1,6 @@
 //! Secrets that must not be found anywhere, each with its own value.
 
+use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
@@ -18,7 +19,11 @@ const VARIABLES: &[&str] = &[
 
 /// Named secrets.
 #[derive(Debug, Clone, Default)]
-pub struct Canaries(Vec<(String, String)>);
+pub struct Canaries {
+    named: Vec<(String, String)>,
+    /// `None` without secrets.
+    search: Option<Search>,
+}
 
 impl Canaries {
     /// Those that this process has in its environment ([`fresh_environment`]).
@@ -27,35 +32,73 @@ impl Canaries {
             let value = std::env::var(name).ok()?;
             value.contains("canary").then(|| (name.to_owned(), value))
         });
-        Self(found.collect())
+        let mut canaries = Self::default();
+        canaries.named.extend(found);
+        canaries.search = Search::of(&canaries.named);
+        canaries
     }
 
-    /// Adds a secret.
+    /// Adds a secret, which has letters or digits.
     pub fn add(&mut self, name: &str, value: &str) {
-        self.0.push((name.to_owned(), value.to_owned()));
+        self.named.push((name.to_owned(), value.to_owned()));
+        self.search = Search::of(&self.named);
     }
 
     /// Every form of every secret, as the search for it expects it, for a search by another program.
     #[must_use]
     pub fn all_forms(&self) -> Vec<String> {
-        self.0.iter().flat_map(|(_, value)| forms(value)).collect()
+        let named = self.named.iter();
+        named.flat_map(|(_, value)| forms(value)).collect()
     }
 
     /// The name of a secret that is in a text: as it is, encoded, or split.
     #[must_use]
     pub fn found_in(&self, text: &[u8]) -> Option<&str> {
-        let joined: Vec<u8> = text
-            .iter()
-            .copied()
-            .filter(|byte| byte.is_ascii_alphanumeric())
-            .collect();
-        let found = self.0.iter().find(|(_, value)| {
-            forms(value)
-                .iter()
-                .any(|form| contains(text, form.as_bytes()))
-                || contains(&joined, plain(value).as_bytes())
-        });
-        found.map(|(name, _)| name.as_str())
+        let owner = self.search.as_ref()?.owner(text)?;
+        self.named.get(owner).map(|(name, _)| name.as_str())
+    }
+}
+
+/// Looks for all forms of all secrets at once: logs at trace level have megabytes.
+#[derive(Debug, Clone)]
+struct Search {
+    forms: AhoCorasick,
+    /// Which secret each form is of.
+    owners: Vec<usize>,
+    /// The letters and digits of each secret.
+    plain: AhoCorasick,
+}
+
+impl Search {
+    #[expect(
+        clippy::expect_used,
+        reason = "only texts of gigabytes are too much, and without a search nothing would be found"
+    )]
+    fn of(named: &[(String, String)]) -> Option<Self> {
+        let (mut owners, mut all) = (Vec::new(), Vec::new());
+        for (owner, (_, value)) in named.iter().enumerate() {
+            for form in forms(value).into_iter().filter(|form| !form.is_empty()) {
+                owners.push(owner);
+                all.push(form);
+            }
+        }
+        let plain = named.iter().map(|(_, value)| plain(value));
+        (!all.is_empty()).then(|| Self {
+            forms: AhoCorasick::new(all).expect("a search for a few secrets"),
+            owners,
+            plain: AhoCorasick::new(plain).expect("a search for a few secrets"),
+        })
+    }
+
+    /// The secret that a text contains: as it is, encoded, or split.
+    fn owner(&self, text: &[u8]) -> Option<usize> {
+        if let Some(found) = self.forms.find(text) {
+            return self.owners.get(found.pattern().as_usize()).copied();
+        }
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric();
+        let joined: Vec<u8> = text.iter().copied().filter(is_plain).collect();
+        let found = self.plain.find(&joined)?;
+        Some(found.pattern().as_usize())
     }
 }
 
@@ -92,17 +135,13 @@ fn forms(value: &str) -> Vec<String> {
     forms
 }
 
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    !part.is_empty() && memchr::memmem::find(text, part).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_secret_is_found_in_each_encoding() {
-        let mut canaries = Canaries(Vec::new());
+        let mut canaries = Canaries::default();
         canaries.add("token", "canary0123456789abcdef");
         let hex = "63616e6172793031323334353637383961626364656";
         let base64 = base64::engine::general_purpose::STANDARD;

@@ -328,6 +328,7 @@ async fn work_on(forge: &Forge, config: Config, store: Arc<dyn Store>) -> anyhow
         model: agentmine_llm::from_config(&config.model)?,
         config,
         watch: None,
+        templates: Arc::default(),
     });
     let stop = Shutdown::new(Duration::from_secs(1));
     agentmine_consumer::run(deps, ConsumerMode::Once, stop).await;

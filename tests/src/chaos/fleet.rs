@@ -22,6 +22,7 @@ use crate::forge::{DEMO, Forge, write_demo};
 use crate::model::{
     Fault, Scenario, ScriptedModel, commit_and_push, edit_create, edit_replace, say, shell,
 };
+use crate::on_disk;
 
 /// Which store the fleet uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -133,6 +134,8 @@ pub struct Services {
     pub(super) broker: Option<RabbitMq>,
     pub(super) engine: Option<Engine>,
     pub(super) folder: TempDir,
+    /// For jails and the engine, whose sandboxes have file systems of their own there.
+    disk: TempDir,
 }
 
 impl Services {
@@ -144,6 +147,7 @@ impl Services {
         let folder = tempfile::Builder::new()
             .prefix("agentmine-chaos-")
             .tempdir()?;
+        let disk = on_disk::folder()?;
         // For the user `postgres`.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open)?;
@@ -159,21 +163,22 @@ impl Services {
         };
         let engine = match sandbox {
             SandboxKind::Local => None,
-            SandboxKind::Docker => Some(Engine::start(folder.path()).await?),
+            SandboxKind::Docker => Some(Engine::start(disk.path()).await?),
         };
         Ok(Self {
             postgres,
             broker,
             engine,
             folder,
+            disk,
         })
     }
 }
 
 impl Services {
-    /// Keeps the folder with all logs, and returns it.
-    pub fn keep(self) -> PathBuf {
-        self.folder.keep()
+    /// Keeps the folders with all logs, and returns them: that of the fleets, and that of jails and engine.
+    pub fn keep(self) -> [PathBuf; 2] {
+        [self.folder.keep(), self.disk.keep()]
     }
 }
 
@@ -193,6 +198,8 @@ pub(super) struct Fleet {
     /// The first is the producer.
     pub(super) programs: Vec<Program>,
     pub(super) folder: PathBuf,
+    /// The home folder of its programs, with the jails.
+    pub(super) state: PathBuf,
     /// Its database's clock.
     clock: Option<Clock>,
     /// Where its containers are.
@@ -207,9 +214,11 @@ impl Fleet {
         name: &str,
     ) -> anyhow::Result<Self> {
         let folder = services.folder.path().join(name);
-        for part in ["tmp", "state", "points", "logs"] {
+        let state = services.disk.path().join(name);
+        for part in ["tmp", "points", "logs"] {
             std::fs::create_dir_all(folder.join(part))?;
         }
+        std::fs::create_dir_all(&state)?;
         if let Some(postgres) = &services.postgres {
             postgres.clock.set_right()?;
         }
@@ -239,6 +248,7 @@ impl Fleet {
                 .map(|it| RabbitMq::url(it.address().port())),
             programs: Vec::new(),
             folder,
+            state,
             clock: services.postgres.as_ref().map(|it| it.clock.clone()),
             engine: services.engine.as_ref().map(Engine::access),
         };
@@ -342,6 +352,7 @@ impl Fleet {
 
     fn environment(&self, program: &str) -> Vec<(String, String)> {
         let path = |part: &str| self.folder.join(part).display().to_string();
+        let state = self.state.display().to_string();
         let off: Vec<_> = self
             .setup
             .without
@@ -355,9 +366,9 @@ impl Fleet {
             ),
             ("AGENTMINE_FAILPOINTS_DIR", path("points")),
             ("AGENTMINE_GUARDS_OFF", off.join(",")),
-            ("XDG_STATE_HOME", path("state")),
+            ("XDG_STATE_HOME", state.clone()),
             ("TMPDIR", path("tmp")),
-            ("HOME", path("state")),
+            ("HOME", state),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value))

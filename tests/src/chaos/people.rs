@@ -141,7 +141,7 @@ pub(super) async fn command_line(fleet: &Fleet, args: &[&str], points: &str) -> 
         )
         .env("AGENTMINE_FAILPOINTS", points)
         .env("AGENTMINE_FAILPOINTS_DIR", fleet.points())
-        .env("HOME", fleet.folder.join("state"))
+        .env("HOME", &fleet.state)
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())

@@ -20,6 +20,10 @@ const HOOK: &str = "#!/bin/sh\nwhile read -r old new ref; do\n  \
     printf '%s %s %s %s %s\\n' \"$(date +%s%N)\" \"$FORGE_CLIENT\" \"$old\" \"$new\" \"$ref\" >> pushes.clients\n\
     done\n";
 
+/// The settings of each repository, beside those of git.
+const CONFIG: &str = "[http]\n\treceivepack = true\n[receive]\n\tautogc = false\n[gc]\n\tauto = 0\n\
+    [uploadpack]\n\tallowFilter = true\n\tallowReachableSHA1InWant = true\n[core]\n\tlogAllRefUpdates = true\n";
+
 /// The program of `git http-backend`: started by itself it is one process less for each request.
 static HTTP_BACKEND: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Command::new("git").arg("--exec-path").output();
@@ -42,7 +46,9 @@ fn of_git(program: &Path) -> Command {
     command
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_TERMINAL_PROMPT", "0");
+        .env("GIT_TERMINAL_PROMPT", "0")
+        // No sample hooks in each repository.
+        .env("GIT_TEMPLATE_DIR", "");
     for who in ["AUTHOR", "COMMITTER"] {
         command
             .env(format!("GIT_{who}_NAME"), "Octo Cat")
@@ -79,27 +85,22 @@ pub(super) fn try_out(dir: &Path, args: &[&str]) -> Option<String> {
 pub(super) fn create(git_dir: &Path, branch: &str, seed: impl FnOnce(&Path)) {
     let tree = tempfile::tempdir().expect("a temporary folder");
     seed(tree.path());
-    must(tree.path(), &["init", "-q", "-b", branch]);
-    must(tree.path(), &["add", "-A", "-f"]);
-    must(
-        tree.path(),
-        &["commit", "-q", "--allow-empty", "-m", "Start"],
-    );
     std::fs::create_dir_all(git_dir).expect("the forge's folder can be written");
     must(git_dir, &["init", "-q", "--bare", "-b", branch]);
-    for (key, value) in [
-        ("http.receivepack", "true"),
-        ("receive.autogc", "false"),
-        ("gc.auto", "0"),
-        ("uploadpack.allowFilter", "true"),
-        ("uploadpack.allowReachableSHA1InWant", "true"),
-        ("core.logAllRefUpdates", "true"),
+    let config = git_dir.join("config");
+    let before = std::fs::read_to_string(&config).expect("git's configuration");
+    std::fs::write(&config, before + CONFIG).expect("the configuration can be written");
+    // The bare repository has a work tree for these two: no second one is needed, and no push.
+    let place = format!("--git-dir={}", git_dir.display());
+    let place = [place.as_str(), "--work-tree=."];
+    for args in [
+        &["add", "-A", "-f"][..],
+        &["commit", "-q", "--allow-empty", "-m", "Start"],
     ] {
-        must(git_dir, &["config", key, value]);
+        must(tree.path(), &[&place[..], args].concat());
     }
-    let target = git_dir.to_string_lossy();
-    let spec = format!("HEAD:refs/heads/{branch}");
-    must(tree.path(), &["push", "-q", target.as_ref(), &spec]);
+    // Without files there is none.
+    let _ = std::fs::remove_file(git_dir.join("index"));
     let hook = git_dir.join("hooks/post-receive");
     std::fs::create_dir_all(git_dir.join("hooks")).expect("hooks folder");
     std::fs::write(&hook, HOOK).expect("the hook can be written");

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use agentmine_llm::{
-    LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolSpec, anthropic::Anthropic,
-    openai::OpenAi,
+    CallState, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolSpec,
+    anthropic::Anthropic, openai::OpenAi,
 };
 use agentmine_runtime::config;
 use serde_json::json;
@@ -37,6 +37,7 @@ async fn ask(client: &dyn Model, messages: &[Message]) -> Result<ModelReply, Llm
         messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     client.reply(request, None).await.map(|(reply, _)| reply)
 }
@@ -294,6 +295,7 @@ async fn a_grammar_lets_the_model_write_keys_in_the_order_of_the_schema_only() {
             messages: &messages,
             tools: &tools,
             conversation: None,
+            state: CallState::default(),
         };
         let (reply, _) = client.reply(request, None).await.unwrap();
         reply.calls[0].arguments.clone()
@@ -364,6 +366,7 @@ async fn requests_are_recorded_and_counted() {
             messages,
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         }
     }
     let (reply, first) = client.reply(request(&messages), None).await.unwrap();

@@ -1,9 +1,12 @@
 //! The repository's settings: its image, its checks, and how its dependencies are installed.
 //!
 //! They are read before the agent begins and are untrusted: apart from the image, which the operator
-//! has to allow, they only contain shell commands that run in the sandbox.
+//! has to allow, they only contain shell commands that run in the sandbox. Of an existing pull request, what is declared is read from
+//! its target branch, and what is guessed from its own files: those of the target need not fit them, and what a guessed check runs
+//! is the pull request's own in any case.
 
 mod absent;
+mod changed;
 mod checks;
 mod declared;
 mod go;
@@ -15,9 +18,11 @@ mod setup;
 use std::time::Duration;
 
 use agentmine_agent::Project;
+use agentmine_mcp::config::PROJECT_FILE as SERVERS_FILE;
 use agentmine_runtime::config::{BackendKind, CommandExecutor, PROJECT_FILE, ProjectFile};
 use agentmine_sandbox::SandboxError;
 
+use super::agent::REPOSITORY_FOLDER;
 use super::workspace::{PROJECT, Workspace};
 use crate::error::WorkspaceError;
 use checks::{OPTIONAL, needs_one_of};
@@ -53,6 +58,8 @@ pub(super) struct Operator<'a> {
     pub(super) checks: &'a [String],
     /// The image that was chosen; `None` for the configured one.
     pub(super) image: Option<&'a str>,
+    /// The commit whose settings file counts, and not the clone's own: of a pull request's target branch.
+    pub(super) rules: Option<&'a str>,
 }
 
 /// Inspects the clone in `workspace`.
@@ -62,8 +69,8 @@ pub(super) async fn inspect(
 ) -> Result<Project, WorkspaceError> {
     let mut project = Project::default();
     let mut own = ProjectFile::default();
-    if let Some(bytes) = read(workspace, PROJECT_FILE).await? {
-        match ProjectFile::parse(&String::from_utf8_lossy(&bytes)) {
+    if let Some(text) = settings_file(workspace, operator.rules).await? {
+        match ProjectFile::parse(&text) {
             Ok(file) => own = file,
             Err(warning) => project.warning = Some(warning),
         }
@@ -99,7 +106,11 @@ pub(super) async fn inspect(
     (project.checks, project.checks_from) = if !operator.checks.is_empty() {
         (operator.checks.to_vec(), "from the configuration".into())
     } else if !own.checks.is_empty() {
-        (own.checks, format!("from `{PROJECT_FILE}`"))
+        let of = match operator.rules {
+            Some(_) => " of the target branch",
+            None => "",
+        };
+        (own.checks, format!("from `{PROJECT_FILE}`{of}"))
     } else {
         project.guessed = true;
         let mut guessed = checks::guess(&layout, &[]);
@@ -113,7 +124,28 @@ pub(super) async fn inspect(
         }
         (guessed, "guessed from its files".into())
     };
+    if let Some(target) = operator.rules {
+        let declared = [PROJECT_FILE, SERVERS_FILE, REPOSITORY_FOLDER];
+        let guessed_from: &[&str] = if project.guessed { &READ } else { &[] };
+        let changed = changed::notes(workspace, target, &declared, guessed_from).await?;
+        project.notes.extend(changed);
+    }
     Ok(project)
+}
+
+/// The repository's settings file at the commit `rules`, or else in the clone.
+async fn settings_file(
+    workspace: &Workspace,
+    rules: Option<&str>,
+) -> Result<Option<String>, WorkspaceError> {
+    let bytes = match rules {
+        Some(commit) => {
+            let file = workspace.file_at(commit, PROJECT_FILE).await?;
+            file.filter(|file| !file.is_cut()).map(|file| file.to_vec())
+        }
+        None => read(workspace, PROJECT_FILE).await?,
+    };
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Why the image that the repository requests is not used.

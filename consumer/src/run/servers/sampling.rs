@@ -3,7 +3,7 @@
 //! They go to the session's model, one at a time, limited by `mcp.sampling` and by the session's
 //! remaining budget, and they count against that budget. Limits are checked before a request, so the
 //! last one may exceed them. The usage is recorded; the texts are not. A request that failed counts with
-//! what its tries may have cost, one that was cancelled as one call with an estimate of what it sent.
+//! what its tries may have cost, and one that was cancelled with an estimate of what it sent, unless nothing was in flight.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use agentmine_agent::Journal as _;
 use agentmine_agent::journal::Entry;
 use agentmine_domain::{Budget, Usage};
-use agentmine_llm::{Message, Model, ModelReply, ModelRequest, Stop};
+use agentmine_llm::{CallState, Message, Model, ModelReply, ModelRequest, Stop};
 use agentmine_mcp::SamplingHandler;
 use agentmine_runtime::config;
 use async_trait::async_trait;
@@ -25,6 +25,7 @@ use crate::record::recorder::Recorder;
 /// Maximum size in bytes of the texts in one request.
 const MAX_TEXT: usize = 256 * 1024;
 const MAX_MESSAGES: usize = 200;
+const NO_ANSWER: &str = "no answer";
 
 /// Handles the sampling requests of one session's servers.
 pub(crate) struct SessionSampling {
@@ -133,8 +134,15 @@ impl SamplingHandler for SessionSampling {
             messages: &messages,
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         };
-        let mut counted = Counted::new(self, server, self.model.estimate(&request));
+        let mut counted = Counted {
+            sampling: self,
+            server,
+            call: request.state.clone(),
+            each: of_request(self.model.estimate(&request)),
+            ended: None,
+        };
         let answer = tokio::select! {
             biased;
             end = self.recorder.interrupted() => return Err(format!("the session is ending: {end}")),
@@ -148,12 +156,16 @@ impl SamplingHandler for SessionSampling {
         spent.1 = spent.1.saturating_add(used.total_tokens());
         match answer {
             Ok((reply, used)) => {
-                counted.answered(used);
+                let outcome = format!(
+                    "{} tokens in, {} out",
+                    used.input_tokens, used.output_tokens
+                );
+                counted.ended = Some((outcome, used));
                 Ok(result(self.model.name(), reply))
             }
             // The provider's error may contain the account's name.
             Err(_) => {
-                counted.failed(used);
+                counted.ended = Some((NO_ANSWER.to_owned(), used));
                 Err("the model call failed".to_owned())
             }
         }
@@ -164,31 +176,11 @@ impl SamplingHandler for SessionSampling {
 struct Counted<'a> {
     sampling: &'a SessionSampling,
     server: &'a str,
-    used: Usage,
-    outcome: String,
-}
-
-impl<'a> Counted<'a> {
-    fn new(sampling: &'a SessionSampling, server: &'a str, estimate: Usage) -> Self {
-        Self {
-            sampling,
-            server,
-            used: of_request(estimate),
-            outcome: "no answer".to_owned(),
-        }
-    }
-
-    fn answered(&mut self, used: Usage) {
-        self.outcome = format!(
-            "{} tokens in, {} out",
-            used.input_tokens, used.output_tokens
-        );
-        self.used = of_request(used);
-    }
-
-    fn failed(&mut self, spent: Usage) {
-        self.used = of_request(spent);
-    }
+    call: CallState,
+    /// What one try may cost.
+    each: Usage,
+    /// How the call ended, and what it cost; `None` while it has not.
+    ended: Option<(String, Usage)>,
 }
 
 /// The usage of a request: at least one call, and each try whose reply broke off is one.
@@ -201,13 +193,15 @@ fn of_request(used: Usage) -> Usage {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        let note = format!(
-            "the MCP server {} called the model: {}",
-            self.server, self.outcome
-        );
+        let (outcome, used) = match self.ended.take() {
+            Some((outcome, used)) => (outcome, of_request(used)),
+            None => (NO_ANSWER.to_owned(), self.call.abandoned(self.each)),
+        };
+        let server = self.server;
+        let note = format!("the MCP server {server} called the model: {outcome}");
         let mut unrecorded = self.sampling.unrecorded();
-        unrecorded.usage += self.used;
-        unrecorded.notes.push_back((note, self.used));
+        unrecorded.usage += used;
+        unrecorded.notes.push_back((note, used));
     }
 }
 

@@ -48,6 +48,7 @@ fn every_entry() -> Vec<Entry> {
             start: Start {
                 base: "base".into(),
                 rebases: None,
+                rules: None,
                 project: Project {
                     setup: vec!["npm ci".into()],
                     checks: vec!["npm test".into()],
@@ -408,6 +409,7 @@ fn the_newest_start_is_used() {
         start: Start {
             base: base.into(),
             rebases: None,
+            rules: None,
             project: Project::default(),
         },
     };

@@ -1,7 +1,7 @@
 //! Runs of the loop: replies, tool calls, limits, rounds, and what people write meanwhile.
 
 use agentmine_domain::{StepKind, Usage};
-use agentmine_llm::{LlmError, Message, ModelReply, Overflow, Stop, ToolCall};
+use agentmine_llm::{LlmError, Message, ModelReply, Overflow, RequestCost, Stop, ToolCall};
 
 use super::world::{End, Run, bad, calls, ended, good, remark, says};
 use crate::journal::{Entry, decode_all, given_remarks};
@@ -357,6 +357,17 @@ async fn a_reply_that_a_session_does_not_wait_for_is_counted_before_it_ends() {
     assert_eq!(ended(&run).await, End("drain"));
     assert_eq!(run.model.asked().len(), 1);
     assert_eq!(used(&run), estimate);
+    let mut sum = estimate;
+    for (cost, expected) in [
+        (RequestCost::Nothing, Usage::default()),
+        (RequestCost::Unknown, estimate),
+        (RequestCost::Reply, estimate),
+    ] {
+        run.model.failed = Some(cost);
+        assert_eq!(ended(&run).await, End("drain"));
+        sum += expected;
+        assert_eq!(used(&run), sum, "{cost:?}");
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use agentmine_domain::{Budget, Epoch, Seq, Step, StepKind, Usage};
 use agentmine_llm::{
-    Delta, LlmError, Message, Model, ModelReply, ModelRequest, Stop, ToolCall, ToolSpec,
+    Delta, LlmError, Message, Model, ModelReply, ModelRequest, RequestCost, Stop, ToolCall,
+    ToolSpec,
 };
 use async_trait::async_trait;
 use serde_json::json;
@@ -24,6 +25,8 @@ pub(super) struct Scripted {
     pub(super) input_tokens: u64,
     /// Never replies.
     pub(super) hangs: bool,
+    /// The cost of a first try that failed, if it hangs before the next.
+    pub(super) failed: Option<RequestCost>,
     /// The estimate for each request.
     pub(super) estimate: Usage,
 }
@@ -36,6 +39,7 @@ impl Scripted {
             offered: Mutex::default(),
             input_tokens: 10,
             hangs: false,
+            failed: None,
             estimate: Usage::default(),
         }
     }
@@ -59,6 +63,10 @@ impl Model for Scripted {
         self.asked.lock().unwrap().push(request.messages.to_vec());
         let offered = request.tools.iter().map(|tool| tool.name.clone());
         self.offered.lock().unwrap().extend(offered);
+        if let Some(cost) = self.failed {
+            request.state.sent();
+            request.state.failed(cost);
+        }
         if self.hangs {
             return std::future::pending().await;
         }

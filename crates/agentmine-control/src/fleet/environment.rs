@@ -173,7 +173,7 @@ async fn of_repository(
     name: &str,
 ) -> Result<Own, TrackerError> {
     match tracker.item(item).await?.branches {
-        Some(branches) => at_branch(config, tracker, item, &branches.source, name).await,
+        Some(branches) => at_branch(config, tracker, item, &branches.target, name).await,
         None => at_default_branch(config, tracker, item, name).await,
     }
 }

@@ -42,10 +42,22 @@ pub(super) fn object_format(advertised: &[u8]) -> Option<&'static str> {
 
 /// The request for refs with these prefixes.
 pub(crate) fn request(format: &str, prefixes: &[&str]) -> Vec<u8> {
+    written(format, &[], prefixes)
+}
+
+/// The same for SHA-1 ids, which also says what refs such as HEAD point to.
+pub(crate) fn request_with_targets(prefixes: &[&str]) -> Vec<u8> {
+    written(SHA1, &["symrefs"], prefixes)
+}
+
+fn written(format: &str, flags: &[&str], prefixes: &[&str]) -> Vec<u8> {
     let mut out = Vec::new();
     data(&mut out, b"command=ls-refs\n");
     data(&mut out, format!("object-format={format}\n").as_bytes());
     out.extend_from_slice(DELIMITER);
+    for flag in flags {
+        data(&mut out, format!("{flag}\n").as_bytes());
+    }
     for prefix in prefixes {
         data(&mut out, format!("ref-prefix {prefix}\n").as_bytes());
     }

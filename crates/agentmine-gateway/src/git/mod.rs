@@ -12,11 +12,14 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::GatewayError;
 use crate::config::{GitAccess, Rewrite};
 use crate::events::Ledger;
+use crate::facts::listing;
 use crate::http::{Body, full, text};
+use crate::mirror::refs::CloneRefs;
 use crate::mirror::{Answer, Mirror, Mirrors};
 use crate::upstream::{Encoding, MAX_FETCH_REQUEST, ProtocolVersion, Remote, Service, gunzip};
 use push_gate::PushGate;
@@ -45,6 +48,8 @@ mod tests;
 
 /// Time limit for receiving the request of a fetch.
 const FETCH_REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time limit for the host's list of the refs of a clone.
+const LIST_LIMIT: Duration = Duration::from_secs(20);
 /// Fetches served at once; more wait.
 const MAX_FETCHES: usize = 8;
 /// Why a read-only session refuses a push.
@@ -104,6 +109,15 @@ impl GitProxy {
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// See [`crate::Gateway::clone_refs`].
+    pub(crate) async fn clone_refs(&self, branch: &str) -> Option<CloneRefs> {
+        let prefixes = CloneRefs::prefixes(branch);
+        let prefixes = prefixes.each_ref().map(String::as_str);
+        let request = listing::request_with_targets(&prefixes).into();
+        let listed = timeout(LIST_LIMIT, self.remote.list_refs(request)).await;
+        CloneRefs::listed(&listed.ok()?.ok()?, branch)
     }
 
     /// Waits for a push that is being checked or sent, then refuses all that follow.

@@ -18,7 +18,7 @@
 //! A mirror is filled after the first clone of its repository, not before it: the first task does not wait for it.
 
 mod place;
-mod refs;
+pub(crate) mod refs;
 mod request;
 
 use std::io;

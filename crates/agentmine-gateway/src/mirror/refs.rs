@@ -8,11 +8,65 @@ use crate::wire::object_id::is_id;
 use crate::wire::pktline::Lines;
 
 /// What is mirrored.
-pub(super) const PREFIXES: [&str; 2] = ["refs/heads/", "refs/tags/"];
+pub(crate) const PREFIXES: [&str; 2] = ["refs/heads/", "refs/tags/"];
 const TAGS: &str = PREFIXES[1];
+const HEAD: &str = "HEAD";
+
+/// What a clone of one branch got, or would get: two clones with the same have the same content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloneRefs {
+    tip: String,
+    tags: Refs,
+    /// The branch that is checked out by default: a clone of it names it.
+    default_branch: Option<String>,
+}
+
+impl CloneRefs {
+    /// The prefixes of the refs that decide it.
+    pub(crate) fn prefixes(branch: &str) -> [String; 3] {
+        let [branches, tags] = PREFIXES.map(str::to_owned);
+        [HEAD.to_owned(), branches + branch, tags]
+    }
+
+    /// From the host's list of refs with these prefixes. `None` if it is not one, or has no such branch.
+    pub(crate) fn listed(body: &[u8], branch: &str) -> Option<Self> {
+        let mut tags = Refs::listed(body)?;
+        let tip = tags.0.remove(&format!("{}{branch}", PREFIXES[0]))?;
+        tags.0.retain(|name, _| name.starts_with(TAGS));
+        Some(Self {
+            tip,
+            tags,
+            default_branch: default_branch(body),
+        })
+    }
+
+    /// The id of the branch's newest commit.
+    #[must_use]
+    pub fn tip(&self) -> &str {
+        &self.tip
+    }
+}
+
+/// The branch that HEAD points to, in a list of refs.
+fn default_branch(body: &[u8]) -> Option<String> {
+    let mut lines = Lines::new(body);
+    while let Some(line) = lines
+        .next()
+        .ok()?
+        .and_then(|line| line.as_slice().map(<[u8]>::to_vec))
+    {
+        let line = String::from_utf8(line).ok()?;
+        let mut words = line.trim_end_matches('\n').split(' ').skip(1);
+        if words.next() == Some(HEAD) {
+            let mut targets = words.filter_map(|word| word.strip_prefix("symref-target:"));
+            return targets.next().map(str::to_owned);
+        }
+    }
+    None
+}
 
 /// Branches and tags, with the ids of their objects.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Refs(BTreeMap<String, String>);
 
 impl Refs {
@@ -110,6 +164,40 @@ mod tests {
         let expected = refs(&[("refs/heads/main", 'a'), ("refs/tags/v1", 'a')]);
         assert_eq!(Refs::listed(&body), Some(expected));
         assert_eq!(Refs::listed(b"garbage"), None);
+    }
+
+    #[test]
+    fn a_clone_is_decided_by_its_branch_all_tags_and_the_default_branch() {
+        let listed = |lines: &[&str], branch: &str| {
+            let mut body = Vec::new();
+            for line in lines {
+                let (id, rest) = line.split_once(' ').unwrap();
+                let line = format!("{} {rest}\n", id.repeat(40));
+                data(&mut body, line.as_bytes());
+            }
+            flush(&mut body);
+            CloneRefs::listed(&body, branch)
+        };
+        let all = [
+            "a HEAD symref-target:refs/heads/main",
+            "a refs/heads/main",
+            "b refs/heads/main-2",
+            "c refs/tags/v1",
+        ];
+        let main = listed(&all, "main").unwrap();
+        assert_eq!(main.tip(), "a".repeat(40));
+        assert_eq!(listed(&all, "mai"), None);
+        let without = |at: usize| {
+            let mut lines = all.to_vec();
+            lines.remove(at);
+            listed(&lines, "main")
+        };
+        assert_eq!(without(2), Some(main.clone()), "another branch");
+        for (at, what) in [(0, "the default branch"), (3, "a tag")] {
+            assert!(without(at).is_some_and(|it| it != main), "{what}");
+        }
+        assert_eq!(without(1), None);
+        assert_eq!(CloneRefs::listed(b"garbage", "main"), None);
     }
 
     #[test]

@@ -7,7 +7,9 @@ mod assemble;
 mod layout;
 mod wire;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agentmine_domain::Usage;
 use agentmine_runtime::config::ModelConfig;
@@ -20,7 +22,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::api::{self, ApiClient, KeyHeader, headers};
 use crate::error::LlmError;
 use crate::message::ModelReply;
-use crate::model::{Delta, Model, ModelRequest, Probe};
+use crate::model::{ConversationId, Delta, Model, ModelRequest, Probe};
 use assemble::MessageAssembly;
 use wire::{Form, Settings, Thinking};
 
@@ -32,6 +34,8 @@ const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const MAX_TOKENS: u32 = 32_000;
 /// The same without a stream: the SDK in some gateways refuses what could take longer than ten minutes.
 const MAX_TOKENS_WHOLE: u32 = 16_000;
+/// Conversations that are remembered at most: more than a process has at a time.
+const REMEMBERED: usize = 1_000;
 /// The longest list of models that the API gives at once.
 const MODELS: &str = "1000";
 
@@ -43,6 +47,8 @@ pub struct Anthropic {
     settings: Settings,
     /// Tokens of a reply at most, as configured, or less where the server said that the model can write no more.
     max_tokens: AtomicU32,
+    /// Conversations whose thinking the server refused, oldest first. In others it is as configured.
+    thoughtless: Mutex<VecDeque<ConversationId>>,
 }
 
 impl Anthropic {
@@ -82,15 +88,36 @@ impl Anthropic {
                 more: config.extra_body.clone(),
             },
             max_tokens: AtomicU32::new(config.max_output_tokens.unwrap_or(most)),
+            thoughtless: Mutex::default(),
         })
     }
 
-    /// What the server is known to accept.
-    fn form(&self) -> Form {
+    /// What the server is known to accept in a conversation.
+    fn form(&self, conversation: Option<ConversationId>) -> Form {
+        let is_thoughtless = conversation.is_some_and(|it| self.thoughtless().contains(&it));
         Form {
             max_tokens: self.max_tokens.load(Ordering::Relaxed),
-            thinking: Thinking::AsConfigured,
+            thinking: match is_thoughtless {
+                true => Thinking::Omitted,
+                false => Thinking::AsConfigured,
+            },
         }
+    }
+
+    /// Asks for no more thinking in a conversation: one that began without it is refused again with each step, and going back
+    /// and forth between both would miss the prompt cache.
+    fn remember_thoughtless(&self, conversation: Option<ConversationId>) {
+        let mut known = self.thoughtless();
+        known.extend(conversation);
+        if known.len() > REMEMBERED {
+            known.pop_front();
+        }
+    }
+
+    fn thoughtless(&self) -> MutexGuard<'_, VecDeque<ConversationId>> {
+        self.thoughtless
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send(
@@ -103,7 +130,7 @@ impl Anthropic {
             LlmError::Protocol(format!("the request cannot be encoded: {error}"))
         })?;
         self.client
-            .reply::<MessageAssembly>(body, request.turn(), watch)
+            .reply::<MessageAssembly>(body, request.turn(), &request.state, watch)
             .await
     }
 }
@@ -119,7 +146,7 @@ impl Model for Anthropic {
         request: ModelRequest<'_>,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
-        let mut form = self.form();
+        let mut form = self.form(request.conversation);
         loop {
             let replied = self.send(form, &request, watch).await;
             let other = match &replied {
@@ -132,6 +159,9 @@ impl Model for Anthropic {
                         && limit < form.max_tokens
                     {
                         self.max_tokens.fetch_min(limit, Ordering::Relaxed);
+                    }
+                    if other.is_some_and(|other| other.thinking != form.thinking) {
+                        self.remember_thoughtless(request.conversation);
                     }
                     other
                 }
@@ -149,7 +179,7 @@ impl Model for Anthropic {
     }
 
     fn estimate(&self, request: &ModelRequest<'_>) -> Usage {
-        let body = wire::body(&self.settings, self.form(), request);
+        let body = wire::body(&self.settings, self.form(request.conversation), request);
         body.map_or_else(
             |_| Usage::default(),
             |body| self.client.estimate(body.len()),

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::call_state::CallState;
 use crate::message::{Message, Stop};
 use crate::model::ConversationId;
 use crate::test_server::{Act, KEY, STREAM_END, Server, json_response, response, stream};
@@ -73,13 +74,21 @@ fn refusal(status: &str, kind: &str, message: &str) -> Act {
 }
 
 async fn ask(model: &Anthropic) -> Result<(ModelReply, Usage), LlmError> {
+    ask_in(model, Some(ConversationId::unique())).await
+}
+
+async fn ask_in(
+    model: &Anthropic,
+    conversation: Option<ConversationId>,
+) -> Result<(ModelReply, Usage), LlmError> {
     let messages = [Message::User {
         text: "Say hello".into(),
     }];
     let request = ModelRequest {
         messages: &messages,
         tools: &[],
-        conversation: Some(ConversationId::unique()),
+        conversation,
+        state: CallState::default(),
     };
     model.reply(request, None).await
 }
@@ -100,6 +109,7 @@ async fn a_streamed_reply_is_read_and_shown_as_it_arrives() {
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let model = impatient(&server.config());
     let (reply, usage) = model.reply(request, Some(&send)).await.unwrap();
@@ -385,14 +395,26 @@ async fn a_conversation_that_began_without_thinking_continues_without_it() {
         .extra_body
         .insert("thinking".into(), thinking.clone());
     let model = impatient(&config);
-    ask(&model).await.unwrap();
-    ask(&model).await.unwrap();
+    let (begun_without, other) = (ConversationId::unique(), ConversationId::unique());
+    for conversation in [begun_without, begun_without, other] {
+        ask_in(&model, Some(conversation)).await.unwrap();
+    }
     let requests = server.requests();
     let asked: Vec<Value> = requests
         .iter()
         .map(|it| body_of(it)["thinking"].clone())
         .collect();
-    assert_eq!(asked, [thinking.clone(), Value::Null, thinking]);
+    let (with, without) = (thinking, Value::Null);
+    assert_eq!(asked, [with.clone(), without.clone(), without, with]);
+    // What is not one conversation is not remembered, and what was longest ago is forgotten.
+    model.remember_thoughtless(None);
+    assert_eq!(model.form(None).thinking, Thinking::AsConfigured);
+    for _ in 0..REMEMBERED {
+        model.remember_thoughtless(Some(ConversationId::unique()));
+    }
+    assert_eq!(model.thoughtless().len(), REMEMBERED);
+    let form = model.form(Some(begun_without));
+    assert_eq!(form.thinking, Thinking::AsConfigured);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::call_state::CallState;
 use crate::message::{Extra, Stop};
 use crate::model::ConversationId;
 
@@ -91,6 +92,7 @@ fn sent(messages: &[Message], tools: &[ToolSpec]) -> Value {
         messages,
         tools,
         conversation: Some(ConversationId::unique()),
+        state: CallState::default(),
     };
     serde_json::from_slice(&body(&settings(), FORM, &request).unwrap()).unwrap()
 }
@@ -244,6 +246,7 @@ fn what_is_not_set_is_not_sent_and_a_single_request_writes_no_cache() {
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let settings = Settings {
         stream: false,
@@ -275,6 +278,7 @@ fn where_the_model_may_not_think_no_thinking_is_sent_back() {
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let text = |thinking| {
         let form = Form { thinking, ..FORM };
@@ -292,6 +296,7 @@ fn arguments_are_streamed_where_the_api_can_do_that() {
         messages: &[],
         tools: &tools,
         conversation: None,
+        state: CallState::default(),
     };
     for eager in [true, false] {
         let settings = Settings {

@@ -8,7 +8,7 @@
 //! broke off, which no response reports: the usage has an estimate of what they sent. It also has one
 //! for each reply of a server that never counts tokens.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use agentmine_domain::Usage;
@@ -34,6 +34,7 @@ use super::retry::{Failure, NO_FIRST_BYTE, RetryPolicy, Trouble};
 use super::retry_after::retry_after;
 use super::sse::Parser;
 use super::usage::{Prices, Tokens};
+use crate::call_state::CallState;
 use crate::error::{Credentials, LlmError};
 use crate::message::{Extra, ModelReply, ToolCall};
 use crate::model::{Delta, Probe};
@@ -197,11 +198,13 @@ impl ApiClient {
         }
     }
 
-    /// Posts `body` until there is a reply. `turn`: how many replies the conversation holds.
+    /// Posts `body` until there is a reply. `turn`: how many replies the conversation holds. `state` is that of the whole call, which
+    /// may have sent other bodies before.
     pub(crate) async fn reply<A: Assembly>(
         &self,
         body: Vec<u8>,
         turn: usize,
+        state: &CallState,
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError> {
         let body = Bytes::from(body);
@@ -211,20 +214,16 @@ impl ApiClient {
             watch,
             notices: &notices,
         };
-        let mut spent = Usage::default();
-        let of_broken = self.estimate(body.len());
-        let broken = AtomicU32::new(0);
+        let each = self.estimate(body.len());
         let is_proven = turn > 0 || self.has_replied.load(Ordering::Relaxed);
         let replied = self
             .retries
             .run(&notices, |_| {
                 let attempt = self.measured(body.clone(), watcher);
-                let broken = &broken;
                 notices.during(async move {
+                    state.sent();
                     attempt.await.map_err(|failure| {
-                        if failure.is_of_broken_reply() {
-                            broken.fetch_add(1, Ordering::Relaxed);
-                        }
+                        state.failed(failure.cost());
                         match is_proven {
                             true => failure.at_proven_address(),
                             false => failure,
@@ -233,17 +232,16 @@ impl ApiClient {
                 })
             })
             .await;
-        for _ in 0..broken.into_inner() {
-            spent += of_broken;
-        }
         let assembly: A = replied.map_err(|error| {
-            let error = error.spending(spent).at(&self.url);
+            let error = error.spending(state.lost(each)).at(&self.url);
             error.with(self.credentials, self.key_header.variable())
         })?;
+        state.answered();
         self.has_replied.store(true, Ordering::Relaxed);
         let (reply, counted) = assembly.finish(turn);
-        spent += self.prices.usage(self.tokens(counted, body.len(), &reply));
-        Ok((reply, spent))
+        let mut used = state.lost(each);
+        used += self.prices.usage(self.tokens(counted, body.len(), &reply));
+        Ok((reply, used))
     }
 
     /// What a request of `sent` bytes may cost if its reply does not arrive in full.
@@ -435,7 +433,7 @@ impl ApiClient {
                 (Trouble::Away, format!("{why}. hint: {hint}"))
             }
             None if error.is_connect() => (Trouble::Absent, why),
-            None => (Trouble::Away, why),
+            None => (Trouble::Dropped, why),
         };
         Failure::Retry {
             trouble,

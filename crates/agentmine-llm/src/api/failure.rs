@@ -346,6 +346,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::call_state::RequestCost;
 
     fn outcome(failure: &Failure) -> &'static str {
         match failure {
@@ -608,7 +609,7 @@ mod tests {
         ] {
             let failure = of_status(status, body, None, &redactor);
             assert_eq!(outcome(&failure), "retry", "{body}");
-            assert_eq!(failure.is_of_broken_reply(), is_counted, "{body}");
+            assert_eq!(failure.cost() == RequestCost::Reply, is_counted, "{body}");
         }
         // Within a stream, or a 200.
         for event in [
@@ -616,7 +617,8 @@ mod tests {
             json!({ "error": { "message": "unexpected tokens remaining in message header: Some(\"to=functions.x\")", "type": "BadRequestError", "code": 400 } }),
         ] {
             let failure = error_in(&event).map(|error| of_event(&event, error, &redactor));
-            assert!(failure.is_some_and(|it| it.is_of_broken_reply()), "{event}");
+            let cost = failure.map(|it| it.cost());
+            assert_eq!(cost, Some(RequestCost::Reply), "{event}");
         }
     }
 

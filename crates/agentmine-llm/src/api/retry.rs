@@ -15,6 +15,7 @@ use chrono::{DateTime, Utc};
 
 use super::notice::Notices;
 use super::page;
+use crate::call_state::RequestCost;
 use crate::error::LlmError;
 
 /// The reason of a try that brought no part of a reply in time.
@@ -48,6 +49,8 @@ pub(crate) enum Trouble {
     Away,
     /// The server limits the rate.
     Limited,
+    /// The connection ended without an answer, perhaps after the request was sent.
+    Dropped,
     /// No server was reached at an address that has not replied before.
     Absent,
     /// Its reply broke off or did not come, and may have been paid for.
@@ -61,7 +64,9 @@ impl Trouble {
     fn of_server(self) -> &'static str {
         match self {
             Self::Limited => "limits the rate",
-            Self::Away | Self::Absent | Self::Reply | Self::Silent => "is not available",
+            Self::Away | Self::Dropped | Self::Absent | Self::Reply | Self::Silent => {
+                "is not available"
+            }
         }
     }
 }
@@ -116,11 +121,15 @@ impl Failure {
         }
     }
 
-    /// Whether the server took the request, and its reply did not come whole: it may have been paid for.
-    pub(crate) fn is_of_broken_reply(&self) -> bool {
+    /// What the request may have cost.
+    pub(crate) fn cost(&self) -> RequestCost {
         match self {
-            Self::Retry { trouble, .. } => *trouble == Trouble::Reply,
-            Self::Final(_) => false,
+            Self::Retry { trouble, .. } => match trouble {
+                Trouble::Reply => RequestCost::Reply,
+                Trouble::Silent | Trouble::Dropped => RequestCost::Unknown,
+                Trouble::Away | Trouble::Limited | Trouble::Absent => RequestCost::Nothing,
+            },
+            Self::Final(_) => RequestCost::Nothing,
         }
     }
 
@@ -175,7 +184,7 @@ impl RetryPolicy {
         let has_tries = tried < self.max_tries;
         let time = match trouble {
             Trouble::Reply | Trouble::Silent => return has_tries,
-            Trouble::Away | Trouble::Limited => self.away,
+            Trouble::Away | Trouble::Dropped | Trouble::Limited => self.away,
             Trouble::Absent => self.away.min(self.absent.unwrap_or(self.away)),
         };
         elapsed.saturating_add(delay) <= time || (has_tries && delay <= MAX_RETRY_AFTER + self.base)
@@ -219,7 +228,7 @@ impl RetryPolicy {
                 };
             broken += u32::from(matches!(trouble, Trouble::Reply | Trouble::Silent));
             let alike = match trouble {
-                Trouble::Away | Trouble::Limited | Trouble::Absent => tried,
+                Trouble::Away | Trouble::Dropped | Trouble::Limited | Trouble::Absent => tried,
                 Trouble::Reply | Trouble::Silent => broken,
             };
             let delay = self.delay(alike, after, rand::random_range(0.0..=1.0));

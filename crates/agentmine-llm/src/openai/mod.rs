@@ -135,7 +135,7 @@ impl OpenAi {
             LlmError::Protocol(format!("the request cannot be encoded: {error}"))
         })?;
         self.client
-            .reply::<ChatAssembly>(body, request.turn(), watch)
+            .reply::<ChatAssembly>(body, request.turn(), &request.state, watch)
             .await
     }
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::call_state::CallState;
 use crate::message::{Message, Stop, ToolCall};
 use crate::test_server::{Act, KEY, STREAM_END, Server, json_response, response, stream};
 
@@ -78,6 +79,7 @@ async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     model.reply(request, None).await
 }
@@ -93,6 +95,7 @@ async fn a_streamed_reply_is_read_and_shown_as_it_arrives() {
         messages: &messages,
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let (reply, usage) = server.model().reply(request, Some(&send)).await.unwrap();
     assert_eq!((&*reply.text, reply.stop), ("Hello 👋", Stop::EndTurn));
@@ -481,6 +484,61 @@ async fn replies_that_break_off_are_in_the_usage() {
     assert_eq!(error.spent(), Usage::default(), "{error}");
 }
 
+/// The model calls that count if a call is given up once a watcher sees that it waits.
+async fn counted_while_it_waits(model: &OpenAi) -> u32 {
+    let request = ModelRequest {
+        messages: &[],
+        tools: &[],
+        conversation: None,
+        state: CallState::default(),
+    };
+    let (send, mut receive) = unbounded_channel();
+    tokio::select! {
+        replied = model.reply(request.clone(), Some(&send)) => panic!("{replied:?}"),
+        waits = async {
+            while let Some(delta) = receive.recv().await {
+                if matches!(delta, Delta::Waiting(_)) {
+                    return true;
+                }
+            }
+            false
+        } => assert!(waits),
+    }
+    request.abandoned(model).model_calls
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_costs_nothing_while_nothing_is_in_flight() {
+    let busy = |status| Act::Keep(response(status, "retry-after: 60\r\n", ""));
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nowhere = format!("http://{}/v1/", closed.local_addr().unwrap());
+    drop(closed);
+    for (act, calls) in [
+        (busy("429 Too Many Requests"), 0),
+        (busy("503 Service Unavailable"), 0),
+        (busy("529 Overloaded"), 0),
+        // The server took the request.
+        (Act::Stall(String::new()), 1),
+        // It may have.
+        (Act::Close(String::new()), 1),
+        // Its reply broke off.
+        (Act::Close(stream(HALF)), 1),
+    ] {
+        let server = Server::start(vec![act]).await;
+        let mut model = server.model();
+        model.client.notice = Duration::from_millis(200);
+        model.client.retries.base = Duration::from_secs(60);
+        assert_eq!(counted_while_it_waits(&model).await, calls);
+    }
+    let config = ModelConfig {
+        base_url: nowhere.parse().unwrap(),
+        ..ModelConfig::default()
+    };
+    let mut model = impatient(&config);
+    model.client.retries.base = Duration::from_secs(60);
+    assert_eq!(counted_while_it_waits(&model).await, 0, "nothing was sent");
+}
+
 #[tokio::test]
 async fn what_a_request_may_cost_is_estimated_from_what_it_sends() {
     let server = Server::start(vec![Act::Keep(hello_stream())]).await;
@@ -493,6 +551,7 @@ async fn what_a_request_may_cost_is_estimated_from_what_it_sends() {
         messages: &[],
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let estimate = model.estimate(&request);
     model.reply(request, None).await.unwrap();
@@ -547,6 +606,7 @@ async fn dropping_the_call_closes_the_connection() {
             messages: &[],
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         };
         model.reply(request, Some(&send)).await
     });
@@ -675,6 +735,7 @@ async fn notice(act: Act) -> String {
             messages: &[],
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         };
         model.reply(request, Some(&send)).await
     });
@@ -725,6 +786,7 @@ async fn a_server_that_loads_is_waited_for_and_the_waiting_is_shown() {
         messages: &[],
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let (reply, _) = model.reply(request, Some(&send)).await.unwrap();
     assert_eq!(reply.text, "Hello 👋");
@@ -829,6 +891,7 @@ async fn a_limit_on_the_rate_is_shown_as_such() {
         messages: &[],
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     server.model().reply(request, Some(&send)).await.unwrap();
     let Some(Delta::Waiting(text)) = receive.recv().await else {
@@ -855,6 +918,7 @@ async fn a_server_that_is_not_there_is_unavailable() {
         messages: &[],
         tools: &[],
         conversation: None,
+        state: CallState::default(),
     };
     let reply = impatient(&config).reply(request, Some(&send)).await;
     let error = reply.unwrap_err();

@@ -316,7 +316,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Stop;
+    use crate::{CallState, Stop};
 
     /// OpenAI's own.
     const NEWEST: Dialect = Dialect {
@@ -400,6 +400,7 @@ mod tests {
             messages: &messages,
             tools: &tools,
             conversation: None,
+            state: CallState::default(),
         };
         let bytes = body(&settings(), NEWEST, &request).unwrap();
         let pretty =
@@ -525,6 +526,7 @@ mod tests {
             messages: &messages,
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         };
         let settings = Settings {
             more: Map::from_iter([("reasoning_effort".to_owned(), json!("low"))]),
@@ -623,6 +625,7 @@ mod tests {
             messages: &[],
             tools: &tools,
             conversation: None,
+            state: CallState::default(),
         };
         for (descriptions, expected) in [(Descriptions::Whole, 1_000), (Descriptions::Short, 512)] {
             let dialect = Dialect {
@@ -650,6 +653,7 @@ mod tests {
             messages: &messages,
             tools: &[],
             conversation: None,
+            state: CallState::default(),
         };
         let text = String::from_utf8(body(&settings, OLDER, &request).unwrap()).unwrap();
         insta::assert_snapshot!(text, @r#"{"model":"gpt-5","stream":false,"max_tokens":7,"messages":[{"role":"user","content":"hi"}]}"#);
@@ -663,6 +667,7 @@ mod tests {
                 messages: &messages[..count],
                 tools: &tools,
                 conversation: None,
+                state: CallState::default(),
             };
             body(&settings(), NEWEST, &request).unwrap()
         };

@@ -17,6 +17,8 @@ pub struct SettingFault {
     pub expected: String,
     /// The next action, if it is not obvious.
     pub hint: Option<String>,
+    /// Whether the value is still there as it was written.
+    keeps_value: bool,
     /// Sources in the order in which they are read, then lines and columns.
     order: (u8, u64, u64),
 }
@@ -43,7 +45,32 @@ impl SettingFault {
             seen: seen.into(),
             expected: expected.into(),
             hint: None,
+            keeps_value: false,
         }
+    }
+
+    /// The value stays as it was written, although it cannot be used: nothing follows from its absence.
+    pub(super) fn keeping_value(mut self) -> Self {
+        self.keeps_value = true;
+        self
+    }
+
+    /// Whether what is found wrong with a section when it is used may only follow from this fault: it is of the section, of a
+    /// part of it, or of what the section is in.
+    #[must_use]
+    pub fn may_cause_faults_of(&self, section: &str) -> bool {
+        let is_within = |inner: &str, outer: &str| {
+            let rest = inner.strip_prefix(outer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        !self.keeps_value
+            && !self.key.is_empty()
+            && (is_within(&self.key, section) || is_within(section, &self.key))
+    }
+
+    /// Whether it is of the file as a whole, which was not read then.
+    pub(super) fn is_of_file(&self) -> bool {
+        self.key.is_empty() && self.order.0 == 0
     }
 
     /// Its line in a file, counted from 1; `None` where it is in no file or in the file as a whole.

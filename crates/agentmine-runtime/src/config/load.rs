@@ -6,14 +6,33 @@ use super::schema::Config;
 use super::sources::Sources;
 use super::validate;
 
+/// The faults of a configuration, and the rest of it.
+#[derive(Debug)]
+pub struct FaultyConfig {
+    /// All faults of all sources.
+    pub errors: ConfigErrors,
+    /// What has no fault, with defaults in place of the values that cannot be read: to look for further faults, never to be used.
+    /// `None` if the file was not read.
+    pub rest: Option<Box<Config>>,
+}
+
 /// Reads the configuration.
 ///
 /// # Errors
 /// With all faults of all sources.
 pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
+    load_despite_faults(sources).map_err(|faulty| faulty.errors)
+}
+
+/// The same; where there are faults, the rest can be looked at too.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_despite_faults(sources: &Sources) -> Result<Config, FaultyConfig> {
     let mut faults = Vec::new();
     let schema = json_schema();
     let tree = sources.read(&schema, &mut faults);
+    let is_read = !faults.iter().any(SettingFault::is_of_file);
     let checked = check(&schema, &tree, &mut faults);
     let config = match serde_json::from_value::<Config>(checked) {
         Ok(mut config) => {
@@ -31,7 +50,10 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
                     "the types in docs/config.schema.json",
                 ));
             }
-            return Err(ConfigErrors::new(faults));
+            return Err(FaultyConfig {
+                errors: ConfigErrors::new(faults),
+                rest: None,
+            });
         }
     };
     validate::validate(&config, &tree, &mut faults);
@@ -39,7 +61,10 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
         Ok(config)
     } else {
         sources.explain(&mut faults);
-        Err(ConfigErrors::new(faults))
+        Err(FaultyConfig {
+            errors: ConfigErrors::new(faults),
+            rest: is_read.then(|| Box::new(config)),
+        })
     }
 }
 

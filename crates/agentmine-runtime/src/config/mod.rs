@@ -37,6 +37,7 @@ mod sources;
 mod telemetry;
 mod trackers;
 pub mod tree;
+mod unread;
 mod validate;
 mod variables;
 mod who;
@@ -56,7 +57,7 @@ pub use executor::*;
 pub use exposed::warn_of_open_file;
 pub use fault::{ConfigErrors, SettingFault};
 pub use labels::{Labels, has_label, same_label, share_scope};
-pub use load::{json_schema, load, place_of};
+pub use load::{FaultyConfig, json_schema, load, load_despite_faults, place_of};
 pub(crate) use log_filter::log_filter;
 pub use mcp::*;
 pub use outbound_proxy::OutboundProxy;
@@ -70,6 +71,7 @@ pub use size::{ByteSize, InvalidByteSize};
 pub use sources::Sources;
 pub use telemetry::{Http, Log, LogFormat, Traces};
 pub use trackers::*;
+pub use unread::{unread_variables, warn_of_unread_variables};
 pub use who::*;
 
 #[cfg(test)]

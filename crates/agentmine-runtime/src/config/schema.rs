@@ -190,6 +190,9 @@ pub struct MirrorsConfig {
     pub max_size: ByteSize,
     /// Their folder, shared by all consumers of this user [default: `mirrors` in `$XDG_STATE_HOME/agentmine`].
     pub folder: Option<PathBuf>,
+    /// Whether the workspace of a sandbox begins as a copy of an earlier clone of the same branches and tags, where it has a file
+    /// system of its own. The copies take at most `max_size` once more; `consumer.warm_sandboxes` has none.
+    pub templates: bool,
 }
 
 impl Default for MirrorsConfig {
@@ -198,6 +201,7 @@ impl Default for MirrorsConfig {
             enabled: true,
             max_size: ByteSize::from_bytes(2 << 30),
             folder: None,
+            templates: true,
         }
     }
 }
@@ -414,10 +418,9 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// The default address is that of the provider. One provider's key is never sent to another's address.
+    /// The default address is that of the provider. Where OpenAI's was written beside another provider, that is a fault.
     fn complete(&mut self) {
-        let openai = Provider::OpenAi.base_url();
-        if self.provider != Provider::OpenAi && self.base_url.host_str() == openai.host_str() {
+        if self.base_url == Provider::OpenAi.base_url() {
             self.base_url = self.provider.base_url();
         }
     }

@@ -12,7 +12,7 @@ use super::trackers::MoreTrackers;
 use super::tree::ConfigPlace;
 
 /// The variables that may come from a file, under the name that says so.
-const FILES: [(&str, &str); 10] = [
+pub(super) const FILES: [(&str, &str); 10] = [
     ("AGENTMINE_STORE_URL_FILE", "AGENTMINE_STORE_URL"),
     ("AGENTMINE_QUEUE_URL_FILE", "AGENTMINE_QUEUE_URL"),
     ("OPENAI_API_KEY_FILE", "OPENAI_API_KEY"),

@@ -16,7 +16,7 @@ use super::tree::{self, ConfigPlace, Node, Value};
 use super::variables;
 
 /// Environment variables and the keys that they set. An empty variable counts as not set.
-const ENVIRONMENT: [(&str, &str); 17] = [
+pub(super) const ENVIRONMENT: [(&str, &str); 17] = [
     ("COMMAND_EXECUTOR_ENABLED", "command_executor.enabled"),
     ("EXECUTOR_BASE_IMAGE", "command_executor.docker.base_image"),
     (
@@ -182,6 +182,20 @@ impl Sources {
     pub(super) fn follow_files(&self, config: &mut Config) {
         secret_files::follow(&self.env, config);
         secret_files::follow_named(&self.env, config);
+    }
+
+    /// The names of the variables that are set.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        let set = self.env.iter().filter(|(_, value)| !value.is_empty());
+        set.map(|(name, _)| name.as_str())
+    }
+
+    /// What is in the file, if it can be read.
+    pub(super) fn file_text(&self) -> Option<String> {
+        match &self.file {
+            File::Text(_, text) => Some(text.clone()),
+            File::Path(_) | File::Search(_) => std::fs::read_to_string(self.used_file()?).ok(),
+        }
     }
 
     /// The home folder.

@@ -272,11 +272,6 @@ fn each_provider_has_its_own_key_and_its_own_address() {
             "https://api.anthropic.com/v1",
         ),
         (
-            "model: {provider: anthropic, name: claude, base_url: 'https://api.openai.com/v1/'}",
-            "of-anthropic",
-            "https://api.anthropic.com/v1",
-        ),
-        (
             "model: {provider: anthropic, name: claude, base_url: 'https://gateway.example/'}",
             "of-anthropic",
             "https://gateway.example/",
@@ -293,6 +288,51 @@ fn each_provider_has_its_own_key_and_its_own_address() {
     let address = settings.iter().find(|it| it.key == "model.base_url");
     let shown = SettingValue::Shown("https://api.anthropic.com/v1".into());
     assert_eq!(address.unwrap().value, shown);
+}
+
+#[test]
+fn an_address_of_openai_beside_another_provider_is_a_fault_and_is_not_replaced() {
+    let model = |address: &str| format!("model: {{provider: anthropic, name: claude{address}}}");
+    for address in ["https://api.openai.com/v1", "https://api.openai.com/v1/"] {
+        let text = faults(&yaml(&model(&format!(", base_url: '{address}'"))));
+        let seen = "model.base_url: `api.openai.com` with `provider: anthropic`";
+        assert!(text.contains(seen), "{text}");
+        let env = [("AGENTMINE_MODEL_BASE_URL", address)];
+        let text = faults(&yaml(&model("")).with_env(env));
+        assert!(
+            text.contains("environment variable AGENTMINE_MODEL_BASE_URL: "),
+            "{text}"
+        );
+        let openai = yaml(&format!("model: {{base_url: '{address}'}}"));
+        assert_eq!(load(&openai).unwrap().model.base_url.as_str(), address);
+    }
+    load(&yaml(&model(""))).unwrap();
+}
+
+#[test]
+fn what_has_no_fault_can_be_looked_at_and_a_fault_says_of_what_it_may_be_the_cause() {
+    let text = "
+trackers: {github: {token: '${ABSENT}', repositories: [a/b]}}
+store: {url: 'mysql://h/x'}
+";
+    let faulty = load_despite_faults(&yaml(text)).unwrap_err();
+    let rest = faulty.rest.unwrap();
+    assert_eq!(rest.trackers.github.unwrap().repositories, ["a/b"]);
+    let [variable, url] = faulty.errors.faults() else {
+        panic!("{}", faulty.errors);
+    };
+    assert!(!variable.may_cause_faults_of("trackers.github"));
+    for (section, expected) in [
+        ("store.url", true),
+        ("store", true),
+        ("store.url.more", true),
+        ("store.ur", false),
+        ("queue", false),
+    ] {
+        assert_eq!(url.may_cause_faults_of(section), expected, "{section}");
+    }
+    let broken = load_despite_faults(&yaml("store: [")).unwrap_err();
+    assert!(broken.rest.is_none());
 }
 
 #[test]

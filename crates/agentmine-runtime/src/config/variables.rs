@@ -98,23 +98,27 @@ fn of_node(
     };
     let Some(name) = text.strip_prefix("${").and_then(|it| it.strip_suffix('}')) else {
         if text.contains("${") {
-            faults.push(SettingFault::new(
+            let fault = SettingFault::new(
                 &node.place,
                 key,
                 "`${…}` as a part of the value".to_owned(),
                 "`${NAME}` as the whole value, of a variable with all of it (such as `Bearer …`)",
-            ));
+            );
+            faults.push(fault.keeping_value());
         }
         return;
     };
     match value_of(name) {
         Some(value) => node.value = Value::Text(value),
-        None => faults.push(SettingFault::new(
-            &node.place,
-            key,
-            format!("`${{{name}}}`, an environment variable that is not set, or is empty"),
-            "an environment variable that is set, or the value itself",
-        )),
+        None => {
+            let fault = SettingFault::new(
+                &node.place,
+                key,
+                format!("`${{{name}}}`, an environment variable that is not set, or is empty"),
+                "an environment variable that is set, or the value itself",
+            );
+            faults.push(fault.keeping_value());
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::sandbox::{
     Command, CommandResult, GuestPorts, Outbound, Sandbox, Snapshot, StdioProgram,
 };
 use crate::spec::SandboxSpec;
+use crate::template::{OwnVolume, WorkspaceTemplate};
 use crate::tunnel::Tunnel;
 use crate::workspace_path;
 
@@ -56,17 +57,19 @@ pub(crate) trait Control: Send + Sync + 'static {
 pub(crate) struct Running<C> {
     pub(crate) control: C,
     pub(crate) tunnel: Tunnel,
+    pub(crate) volume: OwnVolume,
     /// What it uses is in the metrics as long as this lives.
     pub(crate) _observed: Option<Observed>,
 }
 
 impl<C: Control> Running<C> {
     /// One whose guest has just answered.
-    pub(crate) fn new(kind: BackendKind, control: C, tunnel: Tunnel) -> Self {
+    pub(crate) fn new(kind: BackendKind, control: C, tunnel: Tunnel, volume: OwnVolume) -> Self {
         Self {
             _observed: Some(Observed::start(kind, tunnel.opener())),
             control,
             tunnel,
+            volume,
         }
     }
 
@@ -145,6 +148,25 @@ impl<C: Control> Sandbox for Running<C> {
 
     fn workspace_root(&self) -> &str {
         &self.tunnel.hello.root
+    }
+
+    fn template(&self) -> Option<WorkspaceTemplate> {
+        self.volume.begun_as()
+    }
+
+    fn has_own_volume(&self) -> bool {
+        self.volume.exists()
+    }
+
+    fn end_saving(&self) {
+        self.volume.release();
+    }
+
+    async fn save_workspace(
+        &self,
+        max_bytes: u64,
+    ) -> Result<Option<WorkspaceTemplate>, SandboxError> {
+        self.volume.save(max_bytes).await
     }
 
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError> {
@@ -255,6 +277,7 @@ impl<C: Control> Sandbox for Running<C> {
     }
 
     async fn remove(&self) -> Result<(), SandboxError> {
+        self.volume.release();
         self.control.remove().await
     }
 }

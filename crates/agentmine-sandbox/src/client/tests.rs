@@ -51,6 +51,7 @@ pub(crate) async fn sandbox() -> (Running<Nothing>, DuplexStream) {
     let running = Running {
         control,
         tunnel,
+        volume: OwnVolume::default(),
         _observed: None,
     };
     (running, guest)

@@ -44,7 +44,7 @@ fn devices_of(size: u64) -> usize {
 }
 
 /// The backend with this limit.
-async fn limited(kind: Kind, limit: u64, state: &std::path::Path) -> Box<dyn Backend> {
+pub(super) async fn limited(kind: Kind, limit: u64, state: &std::path::Path) -> Box<dyn Backend> {
     let mut config = docker_config();
     config.docker.resources.disk_limit = limit.to_string().parse().unwrap();
     config.local.accept_weaker_limits = true;
@@ -135,6 +135,7 @@ async fn the_file_system_of_a_jail_whose_worker_died_is_removed() {
     let backend = limited(Kind::Namespaces, limit, state.path()).await;
     let sandbox = backend.start(&spec(TaskId::new())).await.unwrap();
     let name = sandbox.name().to_owned();
+    sandbox.end_saving();
     // Its worker never removes it.
     std::mem::forget(sandbox);
     let other = limited(Kind::Namespaces, limit, state.path()).await;

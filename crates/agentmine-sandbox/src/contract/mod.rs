@@ -43,6 +43,7 @@ mod programs;
 mod remote;
 mod spare;
 mod stdio;
+mod template;
 mod usage;
 
 /// Not the temporary folder: a jail has one of its own, which must not be mistaken for this one.
@@ -121,6 +122,7 @@ fn spec(task: TaskId) -> SandboxSpec {
         epoch: Epoch(3),
         role: SandboxRole::Main,
         image: None,
+        template: None,
     }
 }
 

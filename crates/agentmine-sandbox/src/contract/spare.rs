@@ -20,7 +20,7 @@ impl Bench {
     }
 
     async fn assigned(&self, spec: &SandboxSpec) -> Running {
-        let mut spare = self.backend.start_spare().await.unwrap();
+        let mut spare = self.backend.start_spare(None).await.unwrap();
         spare.assign(spec).await.unwrap();
         Running(spare.into_sandbox())
     }
@@ -78,7 +78,7 @@ async fn a_late_task_takes_no_spare_one(bench: Bench) {
     };
     let second = bench.assigned(&of_epoch(4)).await;
     late(bench.backend.start(&of_epoch(3)).await.err());
-    let mut spare = bench.backend.start_spare().await.unwrap();
+    let mut spare = bench.backend.start_spare(None).await.unwrap();
     late(spare.assign(&of_epoch(3)).await.err());
     spare.remove().await.unwrap();
     assert_eq!(second.output("echo here").await, "here");
@@ -87,7 +87,7 @@ async fn a_late_task_takes_no_spare_one(bench: Bench) {
 
 async fn a_spare_one_is_held_until_its_worker_is_gone(bench: Bench) {
     let before = bench.backend.list().await.unwrap();
-    let spare = bench.backend.start_spare().await.unwrap();
+    let spare = bench.backend.start_spare(None).await.unwrap();
     let found = bench.spares(&before).await;
     let is_ours = |it: &&FoundSandbox| bench.kind != Kind::Docker || it.task.is_none();
     assert!(found.iter().filter(is_ours).count() >= 1);

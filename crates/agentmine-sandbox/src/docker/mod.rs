@@ -46,6 +46,7 @@ use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::spare::Spare;
 use crate::spec::SandboxSpec;
+use crate::template::{OwnVolume, WorkspaceTemplate};
 use crate::tunnel::Tunnel;
 use crate::volume::Volume;
 
@@ -155,11 +156,14 @@ impl DockerBackend {
         &self,
         identity: &Identity,
         image_name: &str,
+        template: Option<WorkspaceTemplate>,
     ) -> Result<Running<Container>, SandboxError> {
         let image = image::find(&self.engine, image_name).await?;
+        // That of an older image with the same name is of other programs.
+        let template = template.filter(|it| it.is_of(&image.id));
         // The container's own mount keeps the workspace's volume from here on.
         let (volume, programs) = tokio::join!(
-            self.profile.volume(),
+            self.profile.volume(template.as_ref()),
             Box::pin(self.programs.volume(&self.engine, image_name))
         );
         let programs = programs?;
@@ -177,11 +181,15 @@ impl DockerBackend {
                 let control = Container {
                     name: identity.name.clone(),
                     id,
-                    image: (image_name.to_owned(), image.id),
+                    image: (image_name.to_owned(), image.id.clone()),
                     engine: self.engine.clone(),
                     warnings: self.profile.warnings.clone(),
                 };
-                Ok(Running::new(BackendKind::Docker, control, tunnel))
+                let own = volume
+                    .as_ref()
+                    .map(|volume| OwnVolume::of(volume, template, image.id.clone()));
+                let own = own.unwrap_or_default();
+                Ok(Running::new(BackendKind::Docker, control, tunnel, own))
             }
             Err(err) => {
                 self.programs.doubt(&programs).await;
@@ -198,10 +206,11 @@ impl DockerBackend {
         &self,
         identity: &Identity,
         image: Option<&str>,
+        template: Option<WorkspaceTemplate>,
     ) -> Result<Running<Container>, SandboxError> {
         let began = Instant::now();
         let image = image.unwrap_or(&self.config.base_image);
-        let again = || self.create_and_start(identity, image);
+        let again = || self.create_and_start(identity, image, template.clone());
         let running = match again().await {
             // The volume was removed and came back empty; another one is found or made.
             Err(error) if programs::are_missing(&error) => again().await?,
@@ -290,12 +299,17 @@ impl Backend for DockerBackend {
         let identity = Identity::of(spec);
         make_way(&self.engine, &identity.name, spec.epoch).await?;
         Ok(Box::new(
-            self.launch(&identity, spec.image.as_deref()).await?,
+            self.launch(&identity, spec.image.as_deref(), spec.template.clone())
+                .await?,
         ))
     }
 
-    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
-        Ok(Box::new(self.launch(&Identity::spare(), None).await?))
+    async fn start_spare(
+        &self,
+        template: Option<WorkspaceTemplate>,
+    ) -> Result<Box<dyn Spare>, SandboxError> {
+        let identity = Identity::spare();
+        Ok(Box::new(self.launch(&identity, None, template).await?))
     }
 
     async fn list(&self) -> Result<Vec<FoundSandbox>, SandboxError> {

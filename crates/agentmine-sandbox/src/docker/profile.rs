@@ -16,6 +16,7 @@ use crate::backend::watched_disk_limit;
 use crate::error::SandboxError;
 use crate::name::HOSTNAME;
 use crate::spec::MAX_IN_MEMORY;
+use crate::template::WorkspaceTemplate;
 use crate::volume::{self, Volume, Volumes};
 
 /// The configured limits, checked against what the engine offers.
@@ -119,13 +120,14 @@ impl Profile {
     }
 
     /// A file system for a workspace, if one can be had. Otherwise the guest watches the limit.
-    pub(crate) async fn volume(&self) -> Option<Volume> {
+    pub(crate) async fn volume(&self, template: Option<&WorkspaceTemplate>) -> Option<Volume> {
         let volumes = self.volumes.as_ref().ok()?;
         if !self.mounts_volumes.load(Ordering::Relaxed) {
             return None;
         }
         let owner = (u32::try_from(self.uid).ok()?, u32::try_from(self.gid).ok()?);
-        volumes.make_or_warn(owner).await
+        let content = template.map(WorkspaceTemplate::content);
+        volumes.make_or_warn(owner, content).await
     }
 
     /// Whether this error says that the engine cannot mount such file systems. Then later containers do without.

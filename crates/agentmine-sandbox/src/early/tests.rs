@@ -15,7 +15,7 @@ type Counts = (usize, usize, usize);
 
 fn begin(engine: Engine) -> (Arc<Engine>, EarlySandbox) {
     let engine = Arc::new(engine);
-    let early = EarlySandbox::begin(Arc::new(Arc::clone(&engine)), IMAGE.into());
+    let early = EarlySandbox::begin(Arc::new(Arc::clone(&engine)), IMAGE.into(), None);
     (engine, early)
 }
 
@@ -25,6 +25,7 @@ fn spec(image: Option<&str>, role: SandboxRole) -> SandboxSpec {
         epoch: Epoch(1),
         role,
         image: image.map(str::to_owned),
+        template: None,
     }
 }
 

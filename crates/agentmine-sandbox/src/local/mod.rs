@@ -54,6 +54,7 @@ use crate::sandbox::Sandbox;
 use crate::sealed::open_tunnel;
 use crate::spare::Spare;
 use crate::spec::SandboxSpec;
+use crate::template::{OwnVolume, WorkspaceTemplate};
 use crate::tunnel::Tunnel;
 use crate::volume::{Volumes, is_root};
 
@@ -211,22 +212,27 @@ impl LocalBackend {
         inner.volumes.get_or_init(find).await.as_ref()
     }
 
-    /// Gives a jail's workspace a separate file system, and says whether it could. It is on the removal of the
-    /// jail's folder to end it.
-    async fn mount_volume(&self, folder: &Path) -> Result<bool, SandboxError> {
+    /// Gives a jail's workspace a separate file system, if it can. It is on the removal of the jail's folder to end it.
+    async fn mount_volume(
+        &self,
+        folder: &Path,
+        template: Option<WorkspaceTemplate>,
+    ) -> Result<Option<OwnVolume>, SandboxError> {
         let Ok(volumes) = self.volumes().await else {
-            return Ok(false);
+            return Ok(None);
         };
+        let content = template.as_ref().map(WorkspaceTemplate::content);
         // Root in the jail is the worker's user.
-        let Some(volume) = volumes.make_or_warn((0, 0)).await else {
-            return Ok(false);
+        let Some(volume) = volumes.make_or_warn((0, 0), content).await else {
+            return Ok(None);
         };
+        let own = OwnVolume::of(&volume, template, String::new());
         if let Err(why) = volume.mount_on(&folder.join(WORKSPACE)) {
             tracing::warn!(%why, "no file system for a workspace could be mounted; the guest watches the disk limit");
-            return Ok(false);
+            return Ok(None);
         }
         state::create_folders(folder)?;
-        Ok(true)
+        Ok(Some(own))
     }
 
     /// A cleaner of temporary files may have removed them since the worker began.
@@ -242,6 +248,7 @@ impl LocalBackend {
         mut record: Record,
         name: String,
         held: Option<ProcessLock>,
+        template: Option<WorkspaceTemplate>,
     ) -> Result<Running<LocalControl>, SandboxError> {
         let began = Instant::now();
         let working = match self.jail().await {
@@ -265,8 +272,8 @@ impl LocalBackend {
         }
         // The process that removes a jail that was never started must know its groups too.
         record.save(&folder)?;
-        let launching = self.launch(working, &folder, &mut record, &cgroups);
-        let (child, tunnel) = match around("sandbox.start", launching).await {
+        let launching = self.launch(working, &folder, &mut record, &cgroups, template);
+        let (child, tunnel, volume) = match around("sandbox.start", launching).await {
             Ok(launched) => launched,
             Err(err) => {
                 let _ = state::remove(&folder).await;
@@ -281,7 +288,7 @@ impl LocalBackend {
         }
         warnings.extend(cgroups.warning(limits));
         let control = LocalControl::new(name, folder, warnings, record, child, held);
-        Ok(Running::new(BackendKind::Local, control, tunnel))
+        Ok(Running::new(BackendKind::Local, control, tunnel, volume))
     }
 
     async fn launch(
@@ -290,11 +297,13 @@ impl LocalBackend {
         folder: &Path,
         record: &mut Record,
         cgroups: &Cgroups,
-    ) -> Result<(Child, Tunnel), SandboxError> {
+        template: Option<WorkspaceTemplate>,
+    ) -> Result<(Child, Tunnel, OwnVolume), SandboxError> {
         let workspace = folder.join(WORKSPACE);
+        let volume = self.mount_volume(folder, template).await?;
         let held = Held {
             controllers: cgroups.held(),
-            disk: self.mount_volume(folder).await?,
+            disk: volume.is_some(),
         };
         let setup = &self.0.setup;
         let mut command = match working.jail {
@@ -321,7 +330,7 @@ impl LocalBackend {
         };
         let stderr = process::keep_stderr(child.stderr.take());
         match open_tunnel(tokio::io::join(output, input)).await {
-            Ok(tunnel) => Ok((child, tunnel)),
+            Ok(tunnel) => Ok((child, tunnel, volume.unwrap_or_default())),
             Err(SandboxError::Gone(why)) => {
                 let said = stderr.text().await;
                 // Removed meanwhile: by a cleaner of temporary files, or by a sweep.
@@ -355,6 +364,7 @@ impl Backend for LocalBackend {
                 epoch: agentmine_domain::Epoch(0),
                 role: SandboxRole::Check,
                 image: None,
+                template: None,
             };
             self.start(&spec).await?.remove().await
         };
@@ -399,11 +409,15 @@ impl Backend for LocalBackend {
             |error| tracing::debug!(%error, "nobody will see that this worker is gone"),
         );
         Ok(Box::new(
-            self.run_in(folder, record, name, held.ok()).await?,
+            self.run_in(folder, record, name, held.ok(), spec.template.clone())
+                .await?,
         ))
     }
 
-    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+    async fn start_spare(
+        &self,
+        template: Option<WorkspaceTemplate>,
+    ) -> Result<Box<dyn Spare>, SandboxError> {
         let name = spare_name();
         self.prepare_folder()?;
         // Held as soon as it exists: nobody else can tell whose it is.
@@ -418,7 +432,9 @@ impl Backend for LocalBackend {
             }
         };
         let (folder, record, held) = around("sandbox.create", created).await?;
-        let running = self.run_in(folder, record, name, Some(held)).await?;
+        let running = self
+            .run_in(folder, record, name, Some(held), template)
+            .await?;
         Ok(Box::new(running))
     }
 

@@ -67,7 +67,10 @@ impl Backend for Arc<Engine> {
         self.new.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(sandbox().await.0))
     }
-    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
+    async fn start_spare(
+        &self,
+        _: Option<WorkspaceTemplate>,
+    ) -> Result<Box<dyn Spare>, SandboxError> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.is_away.load(Ordering::SeqCst) {
             return Err(SandboxError::Unavailable("away".into()));
@@ -128,6 +131,7 @@ impl Kept {
             epoch: Epoch(1),
             role,
             image: image.map(str::to_owned),
+            template: None,
         };
         self.pool.start(&spec).await.unwrap();
         task

@@ -1,14 +1,16 @@
 //! The checks of this machine: configuration, files, git.
 
-use agentmine_runtime::config::{Config, ConfigErrors, SettingFault, Sources};
+use agentmine_runtime::config::{Config, ConfigErrors, SettingFault, Sources, unread_variables};
 
 use super::finding::{Finding, Report};
 use crate::paths::state_dir;
 use crate::print::one_line;
 
 /// With a configuration that cannot be read, nothing else can be checked.
-pub(super) fn broken_configuration(errors: &ConfigErrors) -> Vec<Report> {
-    let faults = errors.faults().iter().map(fault).collect();
+pub(super) fn broken_configuration(errors: &ConfigErrors, sources: &Sources) -> Vec<Report> {
+    let faults = errors.faults().iter().map(fault);
+    let unread = unread_variables(sources).into_iter().map(Finding::warning);
+    let faults = faults.chain(unread).collect();
     let rest = [
         "state folder",
         "git",
@@ -45,10 +47,11 @@ pub(super) fn configuration(config: &Config, sources: &Sources) -> Vec<Finding> 
     };
     let tool = config.require_a_tool().err();
     let tool = tool.map(|error| Finding::failed(error_text(&error.into())));
-    let exposed = config.exposures(sources).into_iter().map(Finding::warning);
+    let warnings = unread_variables(sources).into_iter();
+    let warnings = warnings.chain(config.exposures(sources));
     std::iter::once(Finding::good(file))
         .chain(tool)
-        .chain(exposed)
+        .chain(warnings.map(Finding::warning))
         .chain(paused(config))
         .collect()
 }

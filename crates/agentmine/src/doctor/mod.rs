@@ -43,7 +43,10 @@ pub(crate) async fn run(file: Option<PathBuf>, args: DoctorArgs) -> Result<Exit>
             let reports = Box::pin(all(config, &sources, limit)).await;
             (reports, Exit::Other)
         }
-        Err(errors) => (checks::broken_configuration(&errors), Exit::Config),
+        Err(errors) => (
+            checks::broken_configuration(&errors, &sources),
+            Exit::Config,
+        ),
     };
     reports.retain(|report| !report.findings.is_empty());
     let count = |outcome| {

@@ -56,6 +56,7 @@ impl Jail {
             epoch: Epoch(0),
             role: SandboxRole::Mcp,
             image: None,
+            template: None,
         };
         let made = tokio::select! {
             made = Self::make(&backend, &spec, config, project) => made.map(Some),

@@ -115,6 +115,7 @@ impl Fleet {
             backend,
             model,
             watch,
+            templates: Arc::default(),
         }))
     }
 }
@@ -152,6 +153,7 @@ pub(crate) async fn sandbox(backend: Backend) -> anyhow::Result<Arc<dyn Sandbox>
         epoch: Epoch(0),
         role: SandboxRole::Main,
         image: None,
+        template: None,
     };
     let backend = from_config(&executor(backend)).await?;
     Ok(Arc::from(backend.start(&spec).await?))

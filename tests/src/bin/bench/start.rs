@@ -54,6 +54,9 @@ pub(crate) struct Setup {
     /// Whether later tasks are cloned from a mirror
     #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
     mirrors: bool,
+    /// Whether later clones are copies of the first one
+    #[arg(long, action = clap::ArgAction::Set, default_value_t = true)]
+    templates: bool,
 }
 
 pub(crate) async fn run(backend: Backend, setup: &Setup) -> anyhow::Result<()> {
@@ -64,6 +67,7 @@ pub(crate) async fn run(backend: Backend, setup: &Setup) -> anyhow::Result<()> {
         line,
         warm,
         mirrors,
+        templates,
     } = setup;
     let mut fleet = match files {
         0 => Fleet::new(None).await?,
@@ -74,6 +78,7 @@ pub(crate) async fn run(backend: Backend, setup: &Setup) -> anyhow::Result<()> {
         fleet.forge.inject(slow);
     }
     fleet.config.consumer.mirrors.enabled = mirrors;
+    fleet.config.consumer.mirrors.templates = templates;
     fleet.config.consumer.warm_sandboxes = warm;
     fleet.config.command_executor = executor(backend);
     let sandboxes = from_config(&fleet.config.command_executor).await?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agentmine_sandbox::{
     Backend, Command, CommandResult, FoundSandbox, GuestPorts, Outbound, Sandbox, SandboxError,
-    SandboxSpec, Snapshot, Spare, StdioEnd, StdioProgram,
+    SandboxSpec, Snapshot, Spare, StdioEnd, StdioProgram, WorkspaceTemplate,
 };
 use async_trait::async_trait;
 
@@ -73,8 +73,11 @@ impl Backend for Timed {
             clock: self.clock.clone(),
         }))
     }
-    async fn start_spare(&self) -> Result<Box<dyn Spare>, SandboxError> {
-        let inner = self.inner.start_spare().await?;
+    async fn start_spare(
+        &self,
+        template: Option<WorkspaceTemplate>,
+    ) -> Result<Box<dyn Spare>, SandboxError> {
+        let inner = self.inner.start_spare(template).await?;
         let clock = self.clock.clone();
         Ok(Box::new(TimedSpare { inner, clock }))
     }
@@ -130,6 +133,19 @@ impl Sandbox for TimedSandbox {
     }
     fn workspace_root(&self) -> &str {
         self.inner.workspace_root()
+    }
+    fn template(&self) -> Option<WorkspaceTemplate> {
+        self.inner.template()
+    }
+    fn has_own_volume(&self) -> bool {
+        self.inner.has_own_volume()
+    }
+    fn end_saving(&self) {
+        self.inner.end_saving();
+    }
+    async fn save_workspace(&self, max: u64) -> Result<Option<WorkspaceTemplate>, SandboxError> {
+        let saved = self.inner.save_workspace(max);
+        self.clock.time(cloning, saved).await
     }
     async fn run(&self, command: Command) -> Result<CommandResult, SandboxError> {
         let part = if command.argv.iter().any(|part| part == "clone") {

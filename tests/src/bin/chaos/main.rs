@@ -148,6 +148,12 @@ fn line(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+fn kept(services: Services) {
+    for folder in services.keep() {
+        line(format!("kept: {}", folder.display()));
+    }
+}
+
 fn show(outcome: &Outcome) {
     line(format!(
         "seed {}: {} tasks, {} faults, settled after {:.1} s, {} findings",
@@ -209,7 +215,7 @@ async fn run(
     }
     line(format!("\n{table}"));
     if how.keep && !table.is_clean() {
-        line(format!("kept: {}", services.keep().display()));
+        kept(services);
     }
     Ok(table.is_clean())
 }
@@ -229,7 +235,7 @@ async fn walk_all(how: &How, seeds: std::ops::Range<u64>, limit: Duration) -> an
     }
     line(format!("\n{table}"));
     if how.keep && !(complete && table.is_clean()) {
-        line(format!("kept: {}", services.keep().display()));
+        kept(services);
     }
     Ok(complete && table.is_clean())
 }
@@ -248,7 +254,7 @@ async fn guards(how: &How, seeds: std::ops::Range<u64>) -> anyhow::Result<bool> 
         line(noticed);
     }
     if how.keep {
-        line(format!("kept: {}", services.keep().display()));
+        kept(services);
     }
     Ok(all)
 }

@@ -28,7 +28,7 @@ pub(super) async fn to_be_swept(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result
 async fn sandboxes(fleet: &Fleet, tasks: &[Task], of: Of) -> anyhow::Result<Vec<String>> {
     match fleet.setup.sandbox {
         SandboxKind::Local => {
-            let jails = fleet.folder.join("state/agentmine/sandboxes");
+            let jails = fleet.state.join("agentmine/sandboxes");
             let entries = std::fs::read_dir(jails).into_iter().flatten().flatten();
             Ok(entries
                 .filter(|entry| of == Of::All || !is_kept(&entry.path()))
@@ -103,9 +103,10 @@ pub(super) async fn find(fleet: &Fleet, tasks: &[Task]) -> anyhow::Result<Vec<Fi
     Ok(found.into_iter().map(finding).collect())
 }
 
-/// Processes whose environment or command line names the fleet's folder.
+/// Processes whose environment or command line names one of the fleet's folders.
 fn processes(fleet: &Fleet) -> Vec<String> {
-    let folder = fleet.folder.display().to_string();
+    let folders = [&fleet.folder, &fleet.state].map(|it| it.display().to_string());
+    let is_named = |text: &str| folders.iter().any(|folder| text.contains(folder.as_str()));
     let own = std::process::id().to_string();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -118,7 +119,7 @@ fn processes(fleet: &Fleet) -> Vec<String> {
             String::from_utf8_lossy(&bytes).replace('\0', " ")
         };
         let (line, environment) = (text("cmdline"), text("environ"));
-        if line.contains(&folder) || environment.contains(&folder) {
+        if is_named(&line) || is_named(&environment) {
             found.push(format!("the process {pid} ({})", line.trim()));
         }
     }

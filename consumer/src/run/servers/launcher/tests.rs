@@ -20,6 +20,7 @@ async fn sandbox() -> (Arc<dyn Sandbox>, TempDir) {
         epoch: Epoch(1),
         role: SandboxRole::Main,
         image: None,
+        template: None,
     };
     (Arc::from(backend.start(&spec).await.unwrap()), state)
 }

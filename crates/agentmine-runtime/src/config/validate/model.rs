@@ -1,8 +1,12 @@
 //! The rules of `model` and `agent`.
 
-use super::rules::{Rules, shown};
+use url::Url;
+
+use super::rules::{Rules, of_http_url, shown};
 use crate::config::branch::{BranchPattern, InvalidBranchPattern};
+use crate::config::fault::SettingFault;
 use crate::config::schema::{Agent, ModelConfig, ModelPrices, Provider};
+use crate::config::tree::{ConfigPlace, Value};
 
 /// The members of a request's body that `model.extra_body` cannot replace.
 const OF_REQUEST: [&str; 9] = [
@@ -17,13 +21,45 @@ const OF_REQUEST: [&str; 9] = [
     "max_completion_tokens",
 ];
 
+const BASE_URL: &str = "model.base_url";
+
+impl ModelConfig {
+    /// The faults of an address for this model that was written at `place`, in the configuration or in a flag.
+    #[must_use]
+    pub fn faults_of_address(&self, url: &Url, place: &ConfigPlace) -> Vec<SettingFault> {
+        let instead = "put the key into model.api_key";
+        let mut faults = of_http_url(place, BASE_URL, url, instead);
+        let host = url.host_str().unwrap_or_default();
+        let is_openai = Provider::OpenAi.base_url().host_str() == Some(host);
+        // It does not have this API, and must not receive another provider's key.
+        if is_openai && self.provider == Provider::Anthropic {
+            let seen = format!("{} with `provider: anthropic`", shown(host));
+            let expected = "an API that implements Anthropic Messages";
+            let fault = SettingFault::new(place, BASE_URL, seen, expected);
+            faults.push(fault.hint(
+                "remove it: the default is Anthropic's own address; or remove `provider: anthropic`",
+            ));
+        }
+        faults
+    }
+}
+
 impl Rules<'_> {
     pub(super) fn model(&mut self, model: &ModelConfig) {
-        self.http_url(
-            "model.base_url",
-            &model.base_url,
-            "put the key into model.api_key",
-        );
+        // As it was written: the default depends on the provider.
+        let written = self.tree.get("model").and_then(|it| it.get("base_url"));
+        let written = written.and_then(|node| match &node.value {
+            Value::Text(text) => Url::parse(text).ok(),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::List(_)
+            | Value::Map(_) => None,
+        });
+        let url = written.as_ref().unwrap_or(&model.base_url);
+        let place = self.tree.place_of(BASE_URL);
+        self.faults.extend(model.faults_of_address(url, &place));
         self.not_blank("model.name", &model.name);
         if model.provider == Provider::Anthropic && model.name == ModelConfig::default().name {
             let seen = format!("`{}`, the default", model.name);

@@ -2,7 +2,7 @@
 
 use crate::config::check::cut;
 use crate::config::fault::SettingFault;
-use crate::config::tree::Node;
+use crate::config::tree::{ConfigPlace, Node};
 
 /// Collects the faults that validation finds.
 pub(super) struct Rules<'a> {
@@ -55,20 +55,31 @@ impl Rules<'_> {
         );
     }
 
-    /// The base URL of an API. A password in it would end up in logs.
+    /// The base URL of an API.
     pub(super) fn http_url(&mut self, key: &str, url: &url::Url, instead: &str) {
-        let fine = matches!(url.scheme(), "http" | "https") && url.has_host();
-        self.expect(
-            key,
-            fine,
-            || format!("the scheme `{}`", cut(url.scheme())),
-            "`https://…` or `http://…`",
-        );
-        if !url.username().is_empty() || url.password().is_some() {
-            self.fault(key, "a user or password in the URL", "a URL without them")
-                .hint = Some(instead.into());
-        }
+        let place = self.tree.place_of(key);
+        self.faults.extend(of_http_url(&place, key, url, instead));
     }
+}
+
+/// The faults of the base URL of an API. A password in it would end up in logs.
+pub(super) fn of_http_url(
+    place: &ConfigPlace,
+    key: &str,
+    url: &url::Url,
+    instead: &str,
+) -> Vec<SettingFault> {
+    let mut faults = Vec::new();
+    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+        let seen = format!("the scheme `{}`", cut(url.scheme()));
+        let expected = "`https://…` or `http://…`";
+        faults.push(SettingFault::new(place, key, seen, expected));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        let seen = "a user or password in the URL";
+        faults.push(SettingFault::new(place, key, seen, "a URL without them").hint(instead));
+    }
+    faults
 }
 
 pub(super) fn shown(text: &str) -> String {

@@ -49,6 +49,7 @@ impl Rules<'_> {
             enabled: _,
             max_size,
             folder,
+            templates: _,
         } = mirrors;
         self.at_least("consumer.mirrors.max_size", max_size.bytes(), 1);
         self.absolute("consumer.mirrors.folder", folder.as_deref());
