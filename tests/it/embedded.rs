@@ -316,6 +316,28 @@ async fn run_works_on_the_users_own_repository_with_a_configured_model() {
     );
 }
 
+/// The store that `./config.yaml` names has no such session.
+#[tokio::test]
+async fn the_command_for_the_transcript_works_beside_a_configuration_that_run_does_not_read() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "store: {url: 'sqlite:other.db'}\n";
+    std::fs::write(home.path().join("config.yaml"), config).unwrap();
+    let shown = text(&run_on_own_repository(home.path(), solves_demo()).await);
+    let mut lines = shown.lines();
+    let command = lines.find_map(|line| line.strip_prefix("transcript "));
+    let output = Command::new("sh")
+        .args(["-c", command.expect(&shown)])
+        .current_dir(home.path())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", home.path())
+        .output()
+        .unwrap();
+    let transcript = text(&output);
+    assert!(output.status.success(), "{transcript}");
+    assert!(transcript.contains("session 1 of task #1"), "{transcript}");
+}
+
 #[tokio::test]
 async fn a_partial_result_is_visible_in_lists_and_status_words_are_the_same() {
     let scenario = Scenario::new("breaks the check").replies([

@@ -248,6 +248,30 @@ async fn credentials_that_expire_before_the_push_pause_the_task_with_a_comment(r
     assert!(rig.forge.pulls(DEMO).is_empty());
 }
 
+/// The command changes a file, commits and pushes.
+async fn a_commit_whose_push_was_refused_outlasts_the_pause(rig: Rig) {
+    rig.produce_issue().await;
+    let push = ForgeFault::on("POST", "/octo/demo.git/git-receive-pack");
+    rig.forge.inject(push.times(usize::MAX).status(401));
+    rig.consume().await;
+    let task = rig.task().await;
+    assert!(task.waits_for_credentials(), "{task:?}");
+    continues(&rig).await;
+    let branch = rig.task().await.branch();
+    let greet = rig.forge.file_at(DEMO, &branch, "greet.sh").unwrap();
+    assert!(greet.contains("${1:-world}"), "{greet}");
+}
+
+fn works_in_one_command() -> Scenario {
+    Scenario::new("works in one command").replies([
+        shell(
+            "sed -i 's/name=\"\"/name=\"${1:-world}\"/' greet.sh && git commit -qam 'Greet the person named' && \
+             git push origin HEAD:refs/heads/{branch}",
+        ),
+        say("Done."),
+    ])
+}
+
 #[tokio::test]
 async fn a_conflict_is_resolved_by_the_model() {
     let scenario = Scenario::new("meets a conflict").replies([
@@ -548,3 +572,5 @@ on_both_forges! { solves_demo() =>
     a_lost_response_does_not_open_a_second_pull_request,
     an_unreported_end_is_reported_by_the_sweep,
 }
+
+on_both_forges! { works_in_one_command() => a_commit_whose_push_was_refused_outlasts_the_pause }

@@ -57,6 +57,7 @@ mod mcp;
 mod memory;
 mod messages;
 mod mirrors;
+mod model_client;
 mod model_servers;
 mod observability;
 mod operator;

@@ -118,7 +118,6 @@ impl Tools<SessionError> for FleetTools<'_> {
         let (kind, begun) = (route.kind(), Instant::now());
         let mut span = trace::tool(&self.ctx.lease, &route.traced_name());
         let (mut result, files) = self.dispatch(route, call, arguments).await?;
-        self.workspace.authorized("git")?;
         if let Some(news) = self.workspace.news() {
             self.ctx.note(&news).await?;
         }
@@ -127,6 +126,8 @@ impl Tools<SessionError> for FleetTools<'_> {
         if files == Files::MaybeChanged {
             self.checkpoint().await?;
         }
+        // It ends the session, and the call may have committed what it could not push.
+        self.workspace.authorized("git")?;
         if result.is_error {
             span.fail("tool_error");
         }

@@ -48,7 +48,7 @@ pub(crate) async fn close(ctx: &SessionContext, ending: Ending) -> Option<LeaseE
             tracing::warn!("the lease is lost; nothing more is written");
             return None;
         }
-        Ending::Error(Verdict::GiveBack) => hand_over(),
+        Ending::Error(Verdict::GiveBack) => hand_over(ctx),
         Ending::Error(Verdict::Stop(reason)) => stop(ctx, &reason).await,
         Ending::Error(Verdict::Pause(reason)) => pause(ctx, reason).await,
         Ending::Error(Verdict::Credentials(refusal)) => await_credentials(ctx, &refusal).await,
@@ -74,9 +74,14 @@ fn followed_by(reason: &str, sentence: &str) -> String {
     format!("{reason}{stop}\n{sentence}")
 }
 
-fn hand_over() -> LeaseEnd {
+fn hand_over(ctx: &SessionContext) -> LeaseEnd {
+    let reason = match ctx.deps.watch {
+        // A person watches it, who has started it.
+        Some(_) => "it was stopped with Ctrl-C or a signal",
+        None => "the worker was shut down",
+    };
     LeaseEnd::HandOver {
-        reason: "the worker was shut down".into(),
+        reason: reason.into(),
     }
 }
 
@@ -104,7 +109,7 @@ async fn pause(ctx: &SessionContext, reason: String) -> LeaseEnd {
 async fn await_credentials(ctx: &SessionContext, refusal: &str) -> LeaseEnd {
     tracing::error!(
         refusal,
-        "the credentials were refused; the task is paused until they are accepted"
+        "the account or its credentials were refused; the task is paused until they are accepted"
     );
     let reason = credentials_reason(refusal);
     let _ = ctx
@@ -144,7 +149,7 @@ async fn give_up(ctx: &SessionContext, failure: String) -> Option<LeaseEnd> {
     };
     match verdict(&error) {
         Verdict::Abandon => None,
-        Verdict::GiveBack => Some(hand_over()),
+        Verdict::GiveBack => Some(hand_over(ctx)),
         Verdict::Stop(reason) => Some(stop(ctx, &reason).await),
         Verdict::Pause(reason) => Some(pause(ctx, reason).await),
         Verdict::Credentials(refusal) => Some(await_credentials(ctx, &refusal).await),

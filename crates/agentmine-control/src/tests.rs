@@ -76,6 +76,27 @@ impl World {
         }
     }
 
+    /// A task that `agentmine run` made of a file; its number.
+    async fn of_run(&self) -> (TaskId, i64) {
+        let new = NewTask {
+            item: ItemRef {
+                tracker: TrackerKind::Local,
+                host: "localhost".into(),
+                repo_id: "1".into(),
+                repo_path: "/home/mona/shop".into(),
+                kind: ItemKind::Issue,
+                number: 1,
+            },
+            trigger: "r1".into(),
+            title: "Issue".into(),
+            url: "file:///home/mona/issue.md".into(),
+            priority: Priority::Medium,
+        };
+        match self.store.enqueue(&new).await.unwrap() {
+            Enqueued::Created(task) | Enqueued::Known(task) => (task.id, task.number.0),
+        }
+    }
+
     /// A task that a person created for a repository; its number.
     async fn in_repository(&self, title: &str) -> i64 {
         let new = NewPersonTask {
@@ -350,6 +371,36 @@ async fn what_cannot_be_is_refused_with_what_was_expected() {
         assert_eq!(error.exit(), Exit::WrongState, "{error}");
         assert!(error.next_action().is_some(), "{error}");
     }
+}
+
+#[tokio::test]
+async fn why_says_how_an_unfinished_run_continues() {
+    let world = World::new().await;
+    let (id, task) = world.of_run().await;
+    let claim = world.claim(id).await;
+    assert_eq!(world.codes(task).await, ["working", "requested"]);
+    let end = LeaseEnd::Release {
+        reason: "503.".into(),
+        delay: MINUTE,
+        attempt: Attempt::Refunded,
+    };
+    world.store().end_lease(&claim.lease, &end).await.unwrap();
+    let why = world.why(task).await.unwrap();
+    assert_eq!(world.codes(task).await, ["needs_run", "requested"]);
+    let said = &why.reasons[0].message;
+    assert!(said.contains(": 503. No worker"), "{said}");
+    assert!(
+        said.contains("`agentmine run --repo /home/mona/shop`"),
+        "{said}"
+    );
+    tasks::pause(world.store(), &request(task)).await.unwrap();
+    let why = world.why(task).await.unwrap();
+    assert_eq!(world.codes(task).await, ["paused", "requested"]);
+    let said = &why.reasons[0].message;
+    assert!(
+        said.contains(&format!("`agentmine task resume {task}`, and then")),
+        "{said}"
+    );
 }
 
 #[tokio::test]

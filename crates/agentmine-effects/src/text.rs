@@ -179,7 +179,7 @@ pub(crate) fn orphan_comment(labels: &Labels) -> String {
 /// The comment for a task that waits until the credentials are accepted.
 pub(crate) fn refused_comment(refusal: &str, session: &str) -> String {
     let text = format!(
-        "AgentMine is paused here because its credentials were refused. It continues on its own once they are accepted:\n\n{}",
+        "AgentMine is paused here because a service refused its account or credentials. It continues on its own once they are accepted:\n\n{}",
         fenced(&cap(refusal.trim(), MAX_REASON))
     );
     progress_comment(&text, session)

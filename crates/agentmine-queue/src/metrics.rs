@@ -18,6 +18,11 @@ pub(crate) fn describe() {
         "agentmine_queue_connection_failures_total",
         "Failed connections to the broker."
     );
+    metrics::describe_gauge!(
+        "agentmine_queue_blocked",
+        "Whether the broker accepts no messages, because it is short of memory or disk."
+    );
+    metrics::gauge!("agentmine_queue_blocked").increment(0.0);
     for counter in [
         "agentmine_messages_taken_total",
         "agentmine_queue_connections_total",

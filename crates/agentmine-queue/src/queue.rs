@@ -44,7 +44,8 @@ pub trait Queue: Send + Sync + 'static {
     async fn next(&self, wait: Duration) -> Result<Option<Box<dyn Delivery>>, QueueError>;
     /// Takes one message and its recorded reason from the dead-letter queue, without waiting.
     async fn next_dead(&self) -> Result<Option<(Box<dyn Delivery>, String)>, QueueError>;
-    /// Whether the broker answers now; for `/ready`.
+    /// Whether the broker answers now; for `/ready`. One that accepts no messages, because it is short of memory or disk, still
+    /// gives those that it has, and tasks are found by polling: it counts as healthy.
     async fn healthy(&self) -> Result<(), QueueError>;
     /// How many messages wait: in the lanes in the order in which they are taken, in the steps of the retry ladder,
     /// and among the dead letters.

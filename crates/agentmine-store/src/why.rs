@@ -187,11 +187,7 @@ async fn waiting(
 ) -> Result<(), StoreError> {
     let of_fleet = task.home() != TaskHome::People;
     if of_fleet && task.state == TaskState::Paused {
-        let why = task.reason.as_deref().unwrap_or("no reason is recorded");
-        reasons.push(TaskReason::new(
-            "paused",
-            format!("It is paused until somebody resumes it: {why}."),
-        ));
+        reasons.push(TaskReason::new("paused", paused(task)));
     }
     if task.card.assignee_type == AssigneeType::Human {
         let who = task.card.assignee.as_deref().unwrap_or("a person");
@@ -239,6 +235,28 @@ async fn waiting(
         true => no_free_worker(store).await?,
     });
     Ok(())
+}
+
+/// What ends the pause of a paused task of the fleet.
+fn paused(task: &Task) -> String {
+    let why = task.reason.as_deref().unwrap_or("no reason is recorded");
+    if let Some(label) = task.pause_label() {
+        return format!("It is paused until the label `{label}` is removed from its item.");
+    }
+    match task.waits_for_credentials() {
+        true => format!(
+            "It is paused because a service refused the account or its credentials, and a producer tries it again by \
+             itself, later with each try. `agentmine task resume {}` tries it at once. {}",
+            task.number,
+            sentence(why)
+        ),
+        false => format!("It is paused until somebody resumes it: {}", sentence(why)),
+    }
+}
+
+/// With one full stop at the end.
+fn sentence(text: &str) -> String {
+    format!("{}.", text.trim_end().trim_end_matches('.'))
 }
 
 /// Why a task is not admitted yet.

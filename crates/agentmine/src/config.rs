@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use agentmine_mcp::ConfigFault;
 use agentmine_mcp::config::Loaded;
 use agentmine_runtime::config::{
     self, Config, ConfigErrors, FaultyConfig, SettingFault, SettingValue, Sources, Trackers,
@@ -141,10 +142,28 @@ pub(crate) fn one_by_one(trackers: &Trackers) -> Vec<(String, Trackers)> {
     sections
 }
 
-/// The operator's MCP file. A missing file names no servers.
+/// The operator's MCP file. A missing file names no servers. A server with a reserved name, which every session would ignore,
+/// is a fault.
 pub(crate) fn mcp_file(config: &Config) -> Loaded {
     let env = |name: &str| std::env::var(name).ok();
-    agentmine_mcp::config::load(config.mcp.config_file.as_deref(), None, &env)
+    let mut loaded = agentmine_mcp::config::load(config.mcp.config_file.as_deref(), None, &env);
+    let reserved = config.reserved_servers();
+    let is_reserved = |name: &str| reserved.iter().any(|it| it.eq_ignore_ascii_case(name));
+    let servers = std::mem::take(&mut loaded.servers);
+    for (name, server) in servers {
+        if !server.enabled || !is_reserved(&name) {
+            loaded.servers.insert(name, server);
+            continue;
+        }
+        loaded.faults.push(ConfigFault {
+            file: server.origin.file,
+            line: Some(server.origin.line),
+            field: format!("mcpServers.{name}"),
+            detail: "the name is reserved for a built-in server. hint: give it another one".into(),
+            server: Some(name),
+        });
+    }
+    loaded
 }
 
 /// The faults of the operator's MCP file, which name file and line.
@@ -187,6 +206,28 @@ fn value(value: &SettingValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_with_a_reserved_name_is_a_fault_unless_it_is_disabled() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mcp_config.json");
+        let servers = r#"{"mcpServers":{
+            "mine":{"command":["x"]},
+            "Text-Editor":{"command":["x"]},
+            "command-executor":{"command":["x"],"disabled":true}
+        }}"#;
+        std::fs::write(&file, servers).unwrap();
+        let mut config = Config::default();
+        config.mcp.config_file = Some(file.clone());
+        config.text_editor_mcp.mcp_server.name = "text-editor".into();
+        config.command_executor.mcp_server.name = "command-executor".into();
+        let expected = format!(
+            "{}:3: mcpServers.Text-Editor: the name is reserved for a built-in server. hint: give it another one",
+            file.display()
+        );
+        assert_eq!(mcp_faults(&config), [expected]);
+        assert!(mcp_file(&config).servers.contains_key("mine"));
+    }
 
     #[test]
     fn a_missing_section_is_reported_with_what_to_add() {

@@ -20,7 +20,7 @@ use crate::args::DemoArgs;
 use crate::embedded::{self, Unfinished};
 use crate::git;
 use crate::paths::state_dir;
-use crate::print::{line, program};
+use crate::print::{line, program, program_reading};
 use crate::run::follow;
 use crate::summary;
 
@@ -73,8 +73,9 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     line("");
     let embedded = embedded::start(config, tracker, model, Unfinished::Abandoned).await?;
     let (_, endings) = follow(embedded, started).await?;
+    let reading = program_reading(None);
     for ending in &endings {
-        summary::print(&repository, ending, Unfinished::Abandoned).await;
+        summary::print(&repository, ending, Unfinished::Abandoned, &reading).await;
     }
     let good = endings
         .iter()

@@ -2,8 +2,10 @@
 //! them reaches the terminal.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::OnceLock;
 
+use agentmine_runtime::config::Sources;
 use agentmine_runtime::exit::{Exit, Failure};
 pub(crate) use agentmine_runtime::terminal::clean;
 use anyhow::Result;
@@ -341,6 +343,23 @@ pub(crate) fn program_with_config() -> String {
     }
 }
 
+/// The same with the configuration that this one read, for commands that read what it wrote. `run` does not read
+/// ./config.yaml, and `demo` no file at all; the other commands do.
+pub(crate) fn program_reading(used: Option<&Path>) -> String {
+    let found = Sources::from_process(None).used_file();
+    reading(&program(), used, found.as_deref())
+}
+
+/// `found` is what the command would find by itself.
+fn reading(program: &str, used: Option<&Path>, found: Option<&Path>) -> String {
+    match used {
+        _ if used == found => program.to_owned(),
+        Some(file) => format!("{program} --config {}", word(&file.display().to_string())),
+        // An empty file: every key has its default.
+        None => format!("{program} --config /dev/null"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,6 +401,23 @@ mod tests {
         assert_eq!(word("/home/my project"), "'/home/my project'");
         assert_eq!(word("it's"), r"'it'\''s'");
         assert_eq!(word(""), "''");
+    }
+
+    #[test]
+    fn a_command_reads_the_configuration_that_was_read_here() {
+        let (here, home) = (Path::new("config.yaml"), Path::new("/home/my name/c.yaml"));
+        for (used, found, expected) in [
+            (None, None, "agentmine"),
+            (Some(home), Some(home), "agentmine"),
+            (
+                Some(home),
+                Some(here),
+                "agentmine --config '/home/my name/c.yaml'",
+            ),
+            (None, Some(here), "agentmine --config /dev/null"),
+        ] {
+            assert_eq!(reading("agentmine", used, found), expected);
+        }
     }
 
     #[test]

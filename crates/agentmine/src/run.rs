@@ -24,7 +24,7 @@ use crate::embedded::{self, Embedded, Unfinished};
 use crate::git;
 use crate::live::{self, Ending};
 use crate::loop_args::LoopArgs;
-use crate::print::{clean, line, program};
+use crate::print::{clean, line, program_reading};
 use crate::summary;
 
 #[derive(Debug, clap::Args)]
@@ -46,6 +46,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let mut config = config::load(&sources)?;
     logging::init(&embedded::quiet(&config.log), config.secrets())?;
     config.warn_of_exposures(&sources);
+    let program = program_reading(sources.used_file().as_deref());
     embedded::configure(&mut config, args.with.sandbox.into())?;
     apply_flags(&mut config, &args.with)?;
     git::require().await?;
@@ -86,7 +87,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
     let embedded =
         embedded::start(config, Arc::clone(&tracker), model, Unfinished::Continued).await?;
     let (ran, endings) = follow(embedded, started).await?;
-    let waits = endings.is_empty() && waiting(&store, tracker.as_ref()).await? > 0;
+    let waits = endings.is_empty() && waiting(&store, tracker.as_ref(), &program).await? > 0;
     if ran.found == 0 && ran.sessions == 0 && !waits {
         line("No open issue has the request label, so there is nothing to do.");
         line(
@@ -101,7 +102,7 @@ pub(crate) async fn run(file: Option<PathBuf>, args: RunArgs) -> Result<Exit> {
         line("There is nothing to do now. hint: run the same command again later");
         return Ok(Exit::WrongState);
     }
-    Ok(summaries(&repository, &endings).await)
+    Ok(summaries(&repository, &endings, &program).await)
 }
 
 /// The tracker of one issue file, which has to be open.
@@ -139,7 +140,7 @@ pub(crate) fn refused(error: TrackerError) -> Failure {
 }
 
 /// No task could be claimed: prints which ones wait, and for what. Returns their number.
-async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<usize> {
+async fn waiting(store: &StoreConfig, tracker: &dyn Tracker, program: &str) -> Result<usize> {
     let store = agentmine_store::connect(store).await?;
     let mut tasks = 0;
     for task in store.tasks(&TaskFilter::default()).await? {
@@ -160,9 +161,8 @@ async fn waiting(store: &StoreConfig, tracker: &dyn Tracker) -> Result<usize> {
                 task.number
             )),
             (TaskState::Paused, _) => line(format!(
-                "Task #{0} is paused. hint: {1} task resume {0}",
-                task.number,
-                program()
+                "Task #{0} is paused{why}. hint: {program} task resume {0}, then run the same command again",
+                task.number
             )),
             (TaskState::Leased(_) | TaskState::Ended(_), _) => continue,
         }
@@ -202,9 +202,9 @@ pub(crate) async fn head(config: &Config, repository: &Path) {
 }
 
 /// Prints how each task ended, and what the program returns for it.
-pub(crate) async fn summaries(repository: &Path, endings: &[Ending]) -> Exit {
+pub(crate) async fn summaries(repository: &Path, endings: &[Ending], program: &str) -> Exit {
     for ending in endings {
-        summary::print(repository, ending, Unfinished::Continued).await;
+        summary::print(repository, ending, Unfinished::Continued, program).await;
     }
     let is_done = |it: &Ending| it.end == Some(EndState::Done) && it.reason.is_none();
     match !endings.is_empty() && endings.iter().all(is_done) {

@@ -3,16 +3,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use agentmine_domain::{EndState, Usage};
+use agentmine_domain::{EndState, Task, TaskState, Usage};
 use console::style;
 
 use crate::embedded::Unfinished;
 use crate::git;
 use crate::live::{Ending, count};
-use crate::print::{clean, line, one_line, program_with_config, word};
+use crate::print::{clean, line, one_line, word};
 
-/// Prints what became of one task, and where to look next.
-pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfinished) {
+/// Prints what became of one task, and where to look next. `program` is how to call this program for the store of the task.
+pub(crate) async fn print(
+    repository: &Path,
+    ending: &Ending,
+    unfinished: Unfinished,
+    program: &str,
+) {
     let task = &ending.task;
     line("");
     let used = used(&ending.usage, ending.took);
@@ -37,10 +42,9 @@ pub(crate) async fn print(repository: &Path, ending: &Ending, unfinished: Unfini
             "Not finished: task #{}: {}\n{}",
             task.number,
             clean(reason.as_deref().unwrap_or("")),
-            unfinished.hint()
+            next(task, unfinished, program)
         )),
     }
-    let program = program_with_config();
     if let Some(facts) = &ending.facts
         && let Some(head) = &facts.head
     {
@@ -76,6 +80,20 @@ fn used(usage: &Usage, took: Duration) -> String {
         count(usage.input_tokens),
         count(usage.output_tokens)
     )
+}
+
+/// How to continue with a task that did not end. Only a fleet has a producer that continues a paused one.
+fn next(task: &Task, unfinished: Unfinished, program: &str) -> String {
+    match (unfinished, task.state) {
+        (Unfinished::Continued, TaskState::Paused) => format!(
+            "The work so far is kept. hint: {program} task resume {}, then run the same command again",
+            task.number
+        ),
+        (
+            Unfinished::Continued | Unfinished::Abandoned,
+            TaskState::Paused | TaskState::Queued | TaskState::Leased(_) | TaskState::Ended(_),
+        ) => unfinished.hint().to_owned(),
+    }
 }
 
 /// The changed files that control more than the program, of the form `WHAT: PATH`, as in the text of a pull request.

@@ -19,7 +19,7 @@ pub(super) fn in_chat(body: &Value) -> Value {
     for turn in list(&body["messages"]) {
         match turn["role"] == "assistant" {
             true => messages.push(reply_in_chat(turn)),
-            false => messages.extend(list(&turn["content"]).iter().map(block_in_chat)),
+            false => messages.extend(blocks(&turn["content"]).iter().map(block_in_chat)),
         }
     }
     let tools: Vec<Value> = list(&body["tools"])
@@ -32,7 +32,7 @@ pub(super) fn in_chat(body: &Value) -> Value {
 fn block_in_chat(block: &Value) -> Value {
     match block["type"] == "tool_result" {
         true => json!({ "role": "tool", "tool_call_id": block["tool_use_id"],
-            "content": block["content"].as_str().unwrap_or_default() }),
+            "content": text_of(&block["content"]) }),
         false => json!({ "role": "user", "content": block["text"] }),
     }
 }
@@ -98,6 +98,22 @@ pub(super) fn problem(body: &Value, thinks: bool) -> Option<String> {
     })
 }
 
+/// The body of an error.
+pub(super) fn error(status: u16, message: &str) -> Value {
+    let kind = match status {
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ if status < 500 => "invalid_request_error",
+        _ => "api_error",
+    };
+    json!({ "type": "error", "error": { "type": kind, "message": message } })
+}
+
 /// What the model thinks in a turn, signed.
 fn thinking(turn: usize) -> Value {
     json!({ "type": "thinking", "thinking": thought(turn), "signature": format!("signed-{turn}") })
@@ -107,10 +123,17 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[][..], Vec::as_slice)
 }
 
-fn text_of(blocks: &Value) -> String {
-    let texts = list(blocks)
-        .iter()
-        .filter_map(|block| block["text"].as_str());
+/// The blocks of a content; a text alone is one block.
+fn blocks(content: &Value) -> Vec<Value> {
+    match content.as_str() {
+        Some(text) => vec![json!({ "type": "text", "text": text })],
+        None => list(content).to_vec(),
+    }
+}
+
+fn text_of(content: &Value) -> String {
+    let blocks = blocks(content);
+    let texts = blocks.iter().filter_map(|block| block["text"].as_str());
     texts.collect::<Vec<_>>().concat()
 }
 

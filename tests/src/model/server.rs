@@ -50,6 +50,24 @@ impl Api {
             Self::Messages => messages::in_chat(body),
         }
     }
+
+    /// The body of an error.
+    fn error(self, status: u16, message: &str) -> Value {
+        match self {
+            Self::Chat => {
+                json!({ "error": { "message": message, "type": "scripted", "code": null } })
+            }
+            Self::Messages => messages::error(status, message),
+        }
+    }
+
+    /// An error as the last event of a stream.
+    fn error_event(self, error: &str) -> String {
+        match self {
+            Self::Chat => format!("data: {error}\n\n"),
+            Self::Messages => format!("event: error\ndata: {error}\n\n"),
+        }
+    }
 }
 
 /// A request that the server got.
@@ -348,7 +366,7 @@ async fn message(State(shared): State<Arc<Shared>>, headers: HeaderMap, bytes: B
 
 async fn serve(shared: &Shared, api: Api, headers: HeaderMap, bytes: Bytes) -> Response {
     let Ok(raw) = serde_json::from_slice::<Value>(&bytes) else {
-        return refuse(400, "the body is not JSON");
+        return refuse(api, 400, "the body is not JSON");
     };
     let body = api.in_chat(&raw);
     let turn = Turn::read(&body);
@@ -374,18 +392,18 @@ async fn serve(shared: &Shared, api: Api, headers: HeaderMap, bytes: Bytes) -> R
     });
     shared.counts.send_modify(|counts| counts.seen += 1);
     if !authorized {
-        return refuse(401, "Incorrect API key provided");
+        return refuse(api, 401, "Incorrect API key provided");
     }
     if let Some(problem) = problem(&turn) {
-        return refuse(400, &problem);
+        return refuse(api, 400, &problem);
     }
     if let Some(problem) = refused {
-        return refuse(400, &problem);
+        return refuse(api, 400, &problem);
     }
     shared.hold(&turn).await;
     let fault = shared.fault(scenario, conversation, turn.number);
     let Some(scenario) = scenario.map(|n| &shared.script.scenarios[n]) else {
-        return refuse(400, "no scenario of the script fits this task");
+        return refuse(api, 400, "no scenario of the script fits this task");
     };
     let mut answer = scenario.answer(&turn);
     answer.fault = fault.or(answer.fault);
@@ -471,9 +489,9 @@ fn problem(turn: &Turn) -> Option<String> {
         .map(|id| format!("tool call {id:?} has no result"))
 }
 
-fn refuse(status: u16, message: &str) -> Response {
+fn refuse(api: Api, status: u16, message: &str) -> Response {
+    let body = api.error(status, message);
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = json!({ "error": { "message": message, "type": "scripted", "code": null } });
     (status, Json(body)).into_response()
 }
 
@@ -482,7 +500,7 @@ enum Ending {
     Whole,
     Stall,
     BreakOff,
-    Event(&'static str),
+    Event(Api, &'static str),
 }
 
 fn refused_as(refusal: &Refusal) -> Response {
@@ -516,7 +534,7 @@ async fn respond(
 ) -> Response {
     let ending = match &answer.fault {
         Some(Fault::Status(status, after)) => {
-            let mut response = refuse(*status, "the script says so");
+            let mut response = refuse(api, *status, "the script says so");
             if let Some(after) = after {
                 response
                     .headers_mut()
@@ -534,7 +552,7 @@ async fn respond(
         }
         Some(Fault::Stall) => Ending::Stall,
         Some(Fault::BreakOff) => Ending::BreakOff,
-        Some(Fault::Event(error)) => Ending::Event(error),
+        Some(Fault::Event(error)) => Ending::Event(api, error),
         Some(Fault::BrokenArguments) | None => Ending::Whole,
     };
     let completion = Completion {
@@ -552,7 +570,7 @@ async fn respond(
         };
         return sent(events, ending, "text/event-stream");
     }
-    if let Ending::Event(error) = ending {
+    if let Ending::Event(_, error) = ending {
         return Response::new(Body::from(error));
     }
     let text = match api {
@@ -575,8 +593,8 @@ fn sent(mut pieces: Vec<String>, ending: Ending, content_type: &'static str) -> 
         Ok::<_, io::Error>(Bytes::from(piece))
     });
     let body = match ending {
-        Ending::Event(error) => {
-            let event = Bytes::from(format!("data: {error}\n\n"));
+        Ending::Event(api, error) => {
+            let event = Bytes::from(api.error_event(error));
             Body::from_stream(pieces.chain(stream::once(async { Ok(event) })))
         }
         Ending::Whole => Body::from_stream(pieces),

@@ -90,7 +90,7 @@ impl Servers {
         let config = &ctx.deps.config;
         let chosen = choose(
             load(config, prepared.repository_servers.as_ref()),
-            &reserved(config),
+            &config.reserved_servers(),
             &ctx.redactor,
         );
         for note in &chosen.notes {
@@ -398,16 +398,9 @@ fn folder(config: &Config) -> PathBuf {
         .map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
-fn reserved(config: &Config) -> [&str; 2] {
-    [
-        config.text_editor_mcp.mcp_server.name.as_str(),
-        config.command_executor.mcp_server.name.as_str(),
-    ]
-}
-
 /// The names reserved for the built-in tools.
 fn fixed(config: &Config) -> Vec<(String, String, String)> {
-    let [editor, executor] = reserved(config).map(str::to_owned);
+    let [editor, executor] = config.reserved_servers().map(str::to_owned);
     vec![
         (TEXT_EDITOR.into(), editor, TEXT_EDITOR.into()),
         (

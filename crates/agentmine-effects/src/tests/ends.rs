@@ -140,7 +140,7 @@ async fn refused_credentials_are_reported_as_far_as_they_allow_it() {
     effects.report_refused(" 401: expired ", "3").await.unwrap();
     assert_eq!(
         world.comment(),
-        "AgentMine is paused here because its credentials were refused. It continues on its own once they are accepted:\n\n\
+        "AgentMine is paused here because a service refused its account or credentials. It continues on its own once they are accepted:\n\n\
          ```text\n401: expired\n```\n\n<sub>AgentMine, session 3</sub>"
     );
     assert_eq!(world.labels(), ["bug", "coding agent paused"]);

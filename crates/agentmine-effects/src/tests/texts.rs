@@ -226,7 +226,7 @@ fn a_pause_is_explained() {
     );
     assert_eq!(
         refused_comment("a ``` b", "4"),
-        "AgentMine is paused here because its credentials were refused. It continues on its own once they are accepted:\n\n\
+        "AgentMine is paused here because a service refused its account or credentials. It continues on its own once they are accepted:\n\n\
          ````text\na ``` b\n````\n\n<sub>AgentMine, session 4</sub>"
     );
 }

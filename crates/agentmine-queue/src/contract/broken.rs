@@ -1,6 +1,6 @@
 //! A broker of which a part does not answer, or slowly.
 
-use super::wire::{deaf_to, slow_by};
+use super::wire::{blocks_publishers, deaf_to, slow_by};
 use super::*;
 
 #[tokio::test]
@@ -37,6 +37,25 @@ async fn dead_letters_that_do_not_come_stop_no_slot() {
     let (dead, taken) = tokio::join!(queue.next_dead(), take_and_ack(&*queue));
     assert_eq!(taken, sent);
     assert!(dead.unwrap().is_none());
+    queue.close().await;
+    broker.wipe().await;
+}
+
+#[tokio::test]
+async fn a_broker_that_accepts_no_messages_is_healthy_and_gives_those_that_it_has() {
+    let broker = Broker::new().await;
+    let port = blocks_publishers().await;
+    let config = config::QueueConfig {
+        url: Secret::new(format!("amqp://guest:guest@127.0.0.1:{port}/%2f")),
+        ..broker.config.clone()
+    };
+    let queue = connect(&config).unwrap();
+    let sent = publish(&*queue, Priority::Medium).await;
+    queue.healthy().await.unwrap();
+    let refused = queue.publish(&wake_up(Priority::Medium)).await;
+    assert!(matches!(refused, Err(QueueError::Unavailable(_))));
+    assert_eq!(take_and_ack(&*queue).await, sent);
+    queue.healthy().await.unwrap();
     queue.close().await;
     broker.wipe().await;
 }

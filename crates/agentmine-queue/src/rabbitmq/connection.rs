@@ -336,8 +336,11 @@ impl OpenConnection {
         self.incomplete.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the broker accepts nothing on this connection, which publishes: it is short of memory or disk.
     pub(super) fn is_blocked(&self) -> bool {
-        self.connection.status().blocked()
+        let is_blocked = self.connection.status().blocked();
+        metrics::gauge!("agentmine_queue_blocked").set(f64::from(u8::from(is_blocked)));
+        is_blocked
     }
 
     fn is_whole(&self) -> bool {

@@ -14,8 +14,8 @@
 //! the retry ladder, or requeued) the classes are checked every second.
 //!
 //! # Losses
-//! Publishing and taking each have their own connection, since a broker short of memory stops reading from
-//! connections that publish. Each is replaced when it is lost or the broker closes its channel. What is
+//! Publishing and taking each have their own connection, since a broker short of memory or disk stops reading from
+//! connections that publish: messages are taken meanwhile, and those to publish wait in the outbox. Each is replaced when it is lost or the broker closes its channel. What is
 //! unacknowledged then comes again; an acknowledgement on the old channel is `Ok`, and the row decides. A
 //! message that a dropped `next` had already fetched is requeued; brokers before 4.3 count that toward the
 //! delivery limit, so a caller should not drop `next` in a loop but let `wait` run out.
@@ -171,11 +171,22 @@ impl Queue for RabbitMq {
 
     async fn healthy(&self) -> Result<(), QueueError> {
         let connection = self.publisher.connection().await?;
-        connection.count(&self.topology.dead()).await.map(|_| ())
+        // A blocked broker answers nothing there. One that is gone does not keep the connection open.
+        if connection.is_blocked() {
+            return Ok(());
+        }
+        match connection.count(&self.topology.dead()).await {
+            Ok(_) => Ok(()),
+            Err(_) if connection.is_blocked() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn depths(&self) -> Result<Vec<QueueDepth>, QueueError> {
         let connection = self.publisher.connection().await?;
+        if connection.is_blocked() {
+            return Err(publisher::blocked());
+        }
         let mut depths = Vec::new();
         for name in self.topology.queues() {
             let messages = u64::from(connection.count(&name).await?);
@@ -185,10 +196,7 @@ impl Queue for RabbitMq {
     }
 
     async fn close(&self) {
-        let both = async {
-            self.publisher.close().await;
-            self.taker.close().await;
-        };
+        let both = async { tokio::join!(self.publisher.close(), self.taker.close()) };
         // A broker that does not answer is not waited for.
         let _ = tokio::time::timeout(ANSWER_LIMIT, both).await;
     }

@@ -84,7 +84,9 @@ impl Publisher {
         self.publish(Target::Lane(Lane::of(wake_up)), &body, Some(id.into()))
             .await?;
         // Best effort: no slot depends on it.
-        if let Ok(connection) = self.connection.get().await {
+        if let Ok(connection) = self.connection.get().await
+            && !connection.is_blocked()
+        {
             connection.notify(&self.topology.notifications()).await;
         }
         Ok(())
@@ -135,9 +137,7 @@ impl Publisher {
         let connection = self.connection.get().await?;
         let _one_at_a_time = connection.turn().await;
         if connection.is_blocked() {
-            return Err(QueueError::Unavailable(
-                "the broker is short of memory or disk and accepts no messages".into(),
-            ));
+            return Err(blocked());
         }
         let options = BasicPublishOptions {
             mandatory: true,
@@ -174,6 +174,11 @@ impl Publisher {
             }
         }
     }
+}
+
+/// The error of a broker under an alarm.
+pub(super) fn blocked() -> QueueError {
+    QueueError::Unavailable("the broker is short of memory or disk and accepts no messages".into())
 }
 
 fn outcome_name(outcome: &Result<(), QueueError>) -> &'static str {

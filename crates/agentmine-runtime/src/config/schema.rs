@@ -78,6 +78,15 @@ impl Config {
         self
     }
 
+    /// The names of the built-in servers. An entry of an MCP file that has one of them, in whatever case, is ignored.
+    #[must_use]
+    pub fn reserved_servers(&self) -> [&str; 2] {
+        [
+            self.text_editor_mcp.mcp_server.name.as_str(),
+            self.command_executor.mcp_server.name.as_str(),
+        ]
+    }
+
     /// Checks that the model has a tool to change files with; other commands work without one.
     ///
     /// # Errors

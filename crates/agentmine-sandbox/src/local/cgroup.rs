@@ -297,6 +297,8 @@ fn limit(
     let file = group.join(file);
     std::fs::write(&file, value).map_err(|error| failed(&file, &error))?;
     if controller == Controller::Memory {
+        // `memory.oom.group` stays 0: the group also holds the guest, without which the session ends. Groups for single commands
+        // would need one below this for the guest, which neither a container nor a scope of systemd lets it make.
         // A kernel without accounting of swap does not have the file.
         let (swap, value) = match version {
             Version::One => ("memory.memsw.limit_in_bytes", memory.as_str()),

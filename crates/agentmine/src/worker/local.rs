@@ -23,7 +23,7 @@ use crate::control::failure as failed;
 use crate::embedded::{self, open_configured, place};
 use crate::git;
 use crate::loop_args::LoopArgs;
-use crate::print::{clean, line, one_line, program};
+use crate::print::{clean, line, one_line, program, program_reading};
 use crate::run::{apply_flags, follow, head, model, refused, summaries};
 
 /// Works on the task until its session has ended.
@@ -68,7 +68,10 @@ pub(super) async fn run(
     let embedded = embedded::start_one(config, Arc::clone(&store), tracker, model, task).await?;
     let (ran, endings) = follow(embedded, started).await?;
     match ran {
-        RunOne::Ran => Ok(summaries(&repository, &endings).await),
+        RunOne::Ran => {
+            let program = program_reading(sources.used_file().as_deref());
+            Ok(summaries(&repository, &endings, &program).await)
+        }
         RunOne::Refused => Err(why_not(store.as_ref(), number).await),
     }
 }
