@@ -341,7 +341,8 @@ impl Watched {
         // a change cannot be set.
         let since = self.since;
         let changed = format!(
-            "find / -xdev -newerct @{since} -print0 | tar --null --no-recursion -T - -cf -"
+            "command -v find tar >/dev/null && {{ find / -xdev -newerct @{since} -print0 >/tmp/.changed; \
+             tar --null --no-recursion --ignore-failed-read -T /tmp/.changed -cf -; }}"
         );
         let export = format!(
             "docker exec -u 0 {name} sh -c '{changed}' > {0}/root.tar && \

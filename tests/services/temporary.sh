@@ -9,7 +9,7 @@ TEMPORARY_MEMORY=$((8 << 20))
 
 # choose_temporary: exports TMPDIR, unless the caller has. The name is short, since the path of a socket has 107 bytes at most.
 choose_temporary() {
-    local folder=/dev/shm/agentmine.$$ why
+    local folder why
     if [ -n "${TMPDIR:-}" ]; then
         say "temporary folders are in TMPDIR: $TMPDIR"
         return 0
@@ -19,8 +19,10 @@ choose_temporary() {
         say "temporary folders are on a disk, in /tmp: $why"
         return 0
     fi
-    # Fails if somebody else has it.
-    mkdir "$folder"
+    if ! folder=$(mktemp -d "/dev/shm/agentmine.$$.XXXX"); then
+        say "temporary folders are on a disk, in /tmp: /dev/shm cannot be written"
+        return 0
+    fi
     # As /tmp: some tests run programs as other users.
     chmod 1777 "$folder"
     if ! runs_programs "$folder"; then
@@ -61,9 +63,10 @@ remove_temporary() { remove_folder "$TMPDIR"; }
 
 # What runs that were killed have left.
 remove_temporary_of_the_dead() {
-    local folder
-    for folder in /dev/shm/agentmine.*; do
-        if [ -O "$folder" ] && [ ! -L "$folder" ] && gone "${folder##*.}"; then remove_folder "$folder"; fi
+    local folder pid
+    for folder in /dev/shm/agentmine.*.*; do
+        pid=${folder#*agentmine.}
+        if [ -O "$folder" ] && [ ! -L "$folder" ] && gone "${pid%%.*}"; then remove_folder "$folder"; fi
     done
 }
 

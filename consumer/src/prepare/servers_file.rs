@@ -6,7 +6,7 @@
 
 use agentmine_mcp::config::{MAX_FILE, PROJECT_FILE, RepositoryFile};
 
-use super::workspace::Workspace;
+use super::workspace::{FileAt, Workspace};
 use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
@@ -38,19 +38,20 @@ pub(super) async fn repository_file(
         .await?;
         return Ok(None);
     }
-    let Some(file) = workspace.file_at(commit, PROJECT_FILE).await? else {
-        return Ok(None);
+    let text = match workspace.file_at(commit, PROJECT_FILE).await? {
+        FileAt::Missing => return Ok(None),
+        FileAt::Content(file) if file.len() <= MAX_FILE => file,
+        FileAt::Content(_) | FileAt::TooLarge => {
+            ctx.note(&format!(
+                "repository-configured MCP servers are not started: {PROJECT_FILE} is larger than {MAX_FILE} bytes"
+            ))
+            .await?;
+            return Ok(None);
+        }
     };
-    if file.is_cut() || file.len() > MAX_FILE {
-        ctx.note(&format!(
-            "repository-configured MCP servers are not started: {PROJECT_FILE} is larger than {MAX_FILE} bytes"
-        ))
-        .await?;
-        return Ok(None);
-    }
     Ok(Some(RepositoryFile {
         shown: PROJECT_FILE.into(),
-        text: String::from_utf8_lossy(&file).into_owned(),
+        text: String::from_utf8_lossy(&text).into_owned(),
     }))
 }
 

@@ -112,15 +112,27 @@ impl Workspace {
         self.run(argv, PROJECT, timeout, GIT_OUTPUT).await
     }
 
-    /// A file as it is at a commit of the clone; `None` if there is none.
-    pub(crate) async fn file_at(
-        &self,
-        commit: &str,
-        path: &str,
-    ) -> Result<Option<CommandOutput>, WorkspaceError> {
-        let object = format!("{commit}:{path}");
-        let done = self.git(&["cat-file", "blob", &object]).await?;
-        Ok((done.exit_code == 0).then_some(done.stdout))
+    /// A file as it is at a commit of the clone, through symbolic links of that commit.
+    pub(crate) async fn file_at(&self, commit: &str, path: &str) -> Result<FileAt, WorkspaceError> {
+        let command = Command {
+            argv: ["git", "cat-file", "--batch", "--follow-symlinks"]
+                .map(str::to_owned)
+                .into(),
+            cwd: PROJECT.to_owned(),
+            env: BTreeMap::new(),
+            stdin: format!("{commit}:{path}\n").into_bytes(),
+            timeout: GIT_TIMEOUT,
+            max_output: GIT_OUTPUT,
+        };
+        let done = self.sandbox.run(command).await;
+        let done = done.map_err(WorkspaceError::Command)?;
+        if done.exit_code != 0 {
+            return Err(WorkspaceError::Git {
+                command: "cat-file".into(),
+                output: output_tail(&done),
+            });
+        }
+        Ok(FileAt::read(&done.stdout, done.stdout.is_cut()))
     }
 
     /// Runs a shell command in the project.
@@ -285,6 +297,32 @@ impl Workspace {
     }
 }
 
+/// A file at a commit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum FileAt {
+    Missing,
+    TooLarge,
+    Content(Vec<u8>),
+}
+
+impl FileAt {
+    /// From the answer of `git cat-file --batch`: a line with id, kind and size, and the content; or a line that says why there is
+    /// none, as for a link that leads to nothing or out of the repository.
+    fn read(answer: &[u8], is_cut: bool) -> Self {
+        let mut parts = answer.splitn(2, |byte| *byte == b'\n');
+        let (header, rest) = (parts.next().unwrap_or_default(), parts.next());
+        let header = String::from_utf8_lossy(header);
+        let mut words = header.split(' ').skip(1);
+        match (words.next(), words.next().map(str::parse::<usize>), rest) {
+            (Some("blob"), Some(Ok(_)), Some(_)) if is_cut => Self::TooLarge,
+            (Some("blob"), Some(Ok(size)), Some(rest)) => rest
+                .get(..size)
+                .map_or(Self::TooLarge, |content| Self::Content(content.to_vec())),
+            _ => Self::Missing,
+        }
+    }
+}
+
 /// The program that runs a line of shell.
 fn shell_line(line: &str) -> Vec<String> {
     vec!["/bin/sh".into(), "-c".into(), line.to_owned()]
@@ -334,4 +372,33 @@ pub(crate) fn output_tail(done: &CommandResult) -> String {
     let from = text.ceil_char_boundary(text.len().saturating_sub(1500));
     let cut = if from > 0 { "…" } else { "" };
     format!("{cut}{} (exit code {})", &text[from..], done.exit_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sh;
+
+    #[test]
+    fn a_file_of_a_commit_is_read_through_links_within_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        sh(
+            folder,
+            "git init -q . && mkdir real && printf 'a\\nb' > real/file && touch empty && ln -s real link && ln -s /etc/passwd out
+            ln -s nothing lost && git add . && git commit -qm files",
+        );
+        let at = |path: &str| {
+            let line = format!("echo HEAD:{path} | git cat-file --batch --follow-symlinks");
+            FileAt::read(sh(folder, &line).as_bytes(), false)
+        };
+        let content = |text: &str| FileAt::Content(text.into());
+        assert_eq!(at("real/file"), content("a\nb"));
+        assert_eq!(at("link/file"), content("a\nb"));
+        assert_eq!(at("empty"), content(""));
+        for path in ["out", "lost", "none", "real", "real/file/x"] {
+            assert_eq!(at(path), FileAt::Missing, "{path}");
+        }
+        assert_eq!(FileAt::read(b"1 blob 9\nabc", true), FileAt::TooLarge);
+    }
 }

@@ -123,11 +123,12 @@ impl Tools<SessionError> for FleetTools<'_> {
         }
         // The model gets the same text as the transcript.
         result.text = self.redact(result.text);
-        if files == Files::MaybeChanged {
+        // A refused push ends the session, and what was committed for it is not lost, even if an earlier command did so.
+        let authorized = self.workspace.authorized("git");
+        if files == Files::MaybeChanged || authorized.is_err() {
             self.checkpoint().await?;
         }
-        // It ends the session, and the call may have committed what it could not push.
-        self.workspace.authorized("git")?;
+        authorized?;
         if result.is_error {
             span.fail("tool_error");
         }

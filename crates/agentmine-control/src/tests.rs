@@ -388,7 +388,7 @@ async fn why_says_how_an_unfinished_run_continues() {
     let why = world.why(task).await.unwrap();
     assert_eq!(world.codes(task).await, ["needs_run", "requested"]);
     let said = &why.reasons[0].message;
-    assert!(said.contains(": 503. No worker"), "{said}");
+    assert!(said.contains("nobody works on it. No worker"), "{said}");
     assert!(
         said.contains("`agentmine run --repo /home/mona/shop`"),
         "{said}"

@@ -221,8 +221,17 @@ impl Task {
     /// Whether it is paused until its tracker or git host accepts the credentials, and not by a person.
     #[must_use]
     pub fn waits_for_credentials(&self) -> bool {
-        let reason = self.reason.as_deref().unwrap_or_default();
-        self.state == TaskState::Paused && reason.starts_with(CREDENTIALS)
+        self.refusal().is_some()
+    }
+
+    /// What a service answered that refused the account or its credentials, if the task is paused for that.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        let paused = self
+            .reason
+            .as_deref()
+            .filter(|_| self.state == TaskState::Paused);
+        paused?.strip_prefix(CREDENTIALS)
     }
 
     /// The label on its item for which it is paused, if it is paused for that.

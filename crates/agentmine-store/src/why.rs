@@ -243,14 +243,14 @@ fn paused(task: &Task) -> String {
     if let Some(label) = task.pause_label() {
         return format!("It is paused until the label `{label}` is removed from its item.");
     }
-    match task.waits_for_credentials() {
-        true => format!(
-            "It is paused because a service refused the account or its credentials, and a producer tries it again by \
-             itself, later with each try. `agentmine task resume {}` tries it at once. {}",
+    match task.refusal() {
+        Some(refusal) => format!(
+            "It is paused because a service refused the account or its credentials, and a producer retries it \
+             automatically, with a longer delay each time. `agentmine task resume {}` tries it at once. {}",
             task.number,
-            sentence(why)
+            sentence(refusal)
         ),
-        false => format!("It is paused until somebody resumes it: {}", sentence(why)),
+        None => format!("It is paused until somebody resumes it: {}", sentence(why)),
     }
 }
 

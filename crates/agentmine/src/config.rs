@@ -67,7 +67,8 @@ fn check(file: Option<PathBuf>) -> Result<Exit> {
         (Some(errors), true) => Err(errors.into()),
         (Some(errors), false) => {
             let further = further.join("\n");
-            let text = format!("{errors}\nand a process could not start:\n{further}");
+            let text =
+                format!("{errors}\nfurther faults, found when the sections are used:\n{further}");
             Err(Failure::new(Exit::Config, text).into())
         }
     }

@@ -84,6 +84,11 @@ fn warn_of_variables(args: &Args) {
         return;
     }
     let sources = Sources::from_process(args.config.clone());
+    let sources = match args.command {
+        // They do not read a file that may belong to a repository.
+        Command::Run(_) | Command::Mcp(_) => sources.without_working_folder(),
+        _ => sources,
+    };
     for unread in unread_variables(&sources) {
         print::note(format!("warning: {}", print::clean(&unread)));
     }

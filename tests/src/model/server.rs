@@ -446,13 +446,16 @@ fn conversation(turn: &Turn) -> u64 {
 
 fn is_authorized(shared: &Shared, api: Api, headers: &HeaderMap) -> bool {
     shared.script.key.as_ref().is_none_or(|key| {
-        let (name, expected) = match api {
-            Api::Chat => ("authorization", format!("Bearer {key}")),
-            Api::Messages => ("x-api-key", key.clone()),
+        let has = |name: &str, expected: &str| {
+            let value = headers.get(name);
+            value.is_some_and(|value| value.as_bytes() == expected.as_bytes())
         };
-        headers
-            .get(name)
-            .is_some_and(|value| value.as_bytes() == expected.as_bytes())
+        let has_token = has("authorization", &format!("Bearer {key}"));
+        match api {
+            Api::Chat => has_token,
+            // Newer versions of its SDK send the key as a token.
+            Api::Messages => has_token || has("x-api-key", key),
+        }
     })
 }
 

@@ -55,6 +55,9 @@ async fn changed(
     let listed = workspace
         .shell(&listing(target, &specs), TIME_LIMIT, MAX_LISTING)
         .await?;
+    if listed.exit_code != 0 {
+        return Ok(Some("which of them could not be determined".into()));
+    }
     Ok(named(&String::from_utf8_lossy(&listed.stdout)))
 }
 

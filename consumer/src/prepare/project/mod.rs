@@ -23,7 +23,7 @@ use agentmine_runtime::config::{BackendKind, CommandExecutor, PROJECT_FILE, Proj
 use agentmine_sandbox::SandboxError;
 
 use super::agent::REPOSITORY_FOLDER;
-use super::workspace::{PROJECT, Workspace};
+use super::workspace::{FileAt, PROJECT, Workspace};
 use crate::error::WorkspaceError;
 use checks::{OPTIONAL, needs_one_of};
 use layout::Layout;
@@ -50,6 +50,23 @@ const READ: [&str; 9] = [
 /// The same of files with no other of their name in the folders above them, of so many of a name at most.
 const READ_OUTERMOST: [&str; 2] = ["Cargo.toml", "CMakeLists.txt"];
 const MAX_OUTERMOST: usize = 8;
+/// Files whose presence decides which checks are guessed.
+const BUILD_FILES: [&str; 14] = [
+    "go.mod",
+    "Gemfile",
+    "Rakefile",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "mix.exs",
+    "*.sln",
+    "*.csproj",
+    "tox.ini",
+    "noxfile.py",
+    "pytest.ini",
+    "setup.py",
+    "setup.cfg",
+];
 
 /// What decides on a project's settings, besides its own files.
 pub(super) struct Operator<'a> {
@@ -69,11 +86,14 @@ pub(super) async fn inspect(
 ) -> Result<Project, WorkspaceError> {
     let mut project = Project::default();
     let mut own = ProjectFile::default();
-    if let Some(text) = settings_file(workspace, operator.rules).await? {
-        match ProjectFile::parse(&text) {
-            Ok(file) => own = file,
-            Err(warning) => project.warning = Some(warning),
-        }
+    let settings = settings_file(workspace, operator.rules).await?;
+    let parsed = settings.and_then(|text| match text {
+        Some(text) => ProjectFile::parse(&text),
+        None => Ok(ProjectFile::default()),
+    });
+    match parsed {
+        Ok(file) => own = file,
+        Err(warning) => project.warning = Some(warning),
     }
     project.notes.extend(refused_image(operator, &own));
     let layout = layout(workspace).await?;
@@ -126,26 +146,39 @@ pub(super) async fn inspect(
     };
     if let Some(target) = operator.rules {
         let declared = [PROJECT_FILE, SERVERS_FILE, REPOSITORY_FOLDER];
-        let guessed_from: &[&str] = if project.guessed { &READ } else { &[] };
-        let changed = changed::notes(workspace, target, &declared, guessed_from).await?;
+        let guessed_from: Vec<&str> = match project.guessed {
+            true => {
+                let read = READ.iter().chain(&READ_OUTERMOST);
+                read.chain(&BUILD_FILES).copied().collect()
+            }
+            false => Vec::new(),
+        };
+        let changed = changed::notes(workspace, target, &declared, &guessed_from).await?;
         project.notes.extend(changed);
     }
     Ok(project)
 }
 
-/// The repository's settings file at the commit `rules`, or else in the clone.
+/// The repository's settings file at the commit `rules`, or else in the clone. The error says why it does not count.
 async fn settings_file(
     workspace: &Workspace,
     rules: Option<&str>,
-) -> Result<Option<String>, WorkspaceError> {
+) -> Result<Result<Option<String>, String>, WorkspaceError> {
     let bytes = match rules {
-        Some(commit) => {
-            let file = workspace.file_at(commit, PROJECT_FILE).await?;
-            file.filter(|file| !file.is_cut()).map(|file| file.to_vec())
-        }
+        Some(commit) => match workspace.file_at(commit, PROJECT_FILE).await? {
+            FileAt::Missing => None,
+            FileAt::TooLarge => {
+                return Ok(Err(format!(
+                    "`{PROJECT_FILE}` of the target branch is ignored: it is too large"
+                )));
+            }
+            FileAt::Content(bytes) => Some(bytes),
+        },
         None => read(workspace, PROJECT_FILE).await?,
     };
-    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(Ok(
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    ))
 }
 
 /// Why the image that the repository requests is not used.

@@ -524,9 +524,11 @@ async fn a_call_that_is_given_up_costs_nothing_while_nothing_is_in_flight() {
         // Its reply broke off.
         (Act::Close(stream(HALF)), 1),
     ] {
+        // Otherwise on a busy machine the notice comes before the answer.
+        let notices = matches!(act, Act::Stall(_));
         let server = Server::start(vec![act]).await;
         let mut model = server.model();
-        model.client.notice = Duration::from_millis(200);
+        model.client.notice = Duration::from_secs(if notices { 1 } else { 60 });
         model.client.retries.base = Duration::from_secs(60);
         assert_eq!(counted_while_it_waits(&model).await, calls);
     }

@@ -1,12 +1,17 @@
 //! Environment variables that begin with AgentMine's name and that nothing reads. A mistyped name has no effect, which nobody
 //! would notice: another database is used, or another model.
 
+use std::io::Read as _;
+use std::path::Path;
+
 use super::check::nearest;
 use super::load::load;
 use super::secret_files::FILES;
 use super::sources::{ENVIRONMENT, Sources};
 
 const PREFIX: &str = "AGENTMINE_";
+/// How much of a file is looked at, in bytes.
+const MAX_FILE: u64 = 1024 * 1024;
 /// Those of the tests, which they read themselves.
 const OF_TESTS: &str = "AGENTMINE_TEST_";
 /// Those that are no settings: the key of the MCP server, marks of processes that AgentMine starts, and the failpoints.
@@ -75,8 +80,17 @@ fn sentence(name: &str, known: &[&str]) -> String {
 /// The files that may name variables (`${NAME}`).
 fn texts(sources: &Sources) -> Vec<String> {
     let mcp = load(sources).ok().and_then(|it| it.mcp.config_file);
-    let mcp = mcp.and_then(|file| std::fs::read_to_string(file).ok());
+    let mcp = mcp.and_then(|file| text_of(&file));
     sources.file_text().into_iter().chain(mcp).collect()
+}
+
+/// The text of a file, if it is one and not a device or a pipe, up to a limit.
+fn text_of(file: &Path) -> Option<String> {
+    file.is_file().then_some(())?;
+    let mut text = String::new();
+    let file = std::fs::File::open(file).ok()?;
+    file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// Kubernetes gives each pod variables about the services of its namespace, such as one that is called `agentmine-producer`.

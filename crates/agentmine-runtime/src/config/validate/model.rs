@@ -30,7 +30,10 @@ impl ModelConfig {
         let instead = "put the key into model.api_key";
         let mut faults = of_http_url(place, BASE_URL, url, instead);
         let host = url.host_str().unwrap_or_default();
-        let is_openai = Provider::OpenAi.base_url().host_str() == Some(host);
+        let of_openai = Provider::OpenAi.base_url();
+        let of_openai = of_openai.host_str().unwrap_or_default();
+        // Its regions have hosts below this one.
+        let is_openai = host == of_openai || host.ends_with(&format!(".{of_openai}"));
         // It does not have this API, and must not receive another provider's key.
         if is_openai && self.provider == Provider::Anthropic {
             let seen = format!("{} with `provider: anthropic`", shown(host));
