@@ -396,9 +396,10 @@ mod tests {
         assert_eq!(at("real/file"), content("a\nb"));
         assert_eq!(at("link/file"), content("a\nb"));
         assert_eq!(at("empty"), content(""));
-        for path in ["out", "lost", "none", "real", "real/file/x"] {
+        for path in ["out", "lost", "none", "real/file/x"] {
             assert_eq!(at(path), FileAt::Missing, "{path}");
         }
+        assert_eq!(FileAt::read(b"1 tree 3\nabc\n", false), FileAt::Missing);
         assert_eq!(FileAt::read(b"1 blob 9\nabc", true), FileAt::TooLarge);
     }
 }
