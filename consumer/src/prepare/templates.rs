@@ -22,11 +22,11 @@ use super::conversion::Converted;
 use super::workspace::Workspace;
 use crate::error::WorkspaceError;
 
-/// Time limit for what is changed in a copy, and maximum size in bytes of what is said of it.
+/// Time limit for a command that changes or empties a copy, and maximum size in bytes of its output.
 const TIME_LIMIT: Duration = Duration::from_secs(300);
 const MAX_OUTPUT: usize = 4096;
 
-/// What decides the content of a clone beside the refs of the host.
+/// What decides the content of a clone besides the refs of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CloneKind {
     pub(crate) repository: RepositoryKey,
@@ -156,7 +156,7 @@ impl WorkspaceTemplates {
         Ok(())
     }
 
-    /// In the place of an older one of its kind. Those that were not used for the longest time go.
+    /// Replaces an older one of its kind. If there is no room for all, those that were not used for the longest time are dropped.
     fn keep(&self, new: Saved, max_bytes: u64) {
         let mut saved = self.lock();
         saved.retain(|it| it.kind != new.kind);
@@ -193,7 +193,7 @@ async fn is_still(
 }
 
 /// Replaces the URL of the session that saved the clone, which contains a secret of that session, wherever git wrote it. The index
-/// gets the time of now: git reads each file that was written in its second, and they are not in memory here.
+/// gets the current time: git reads each file that was written in the same second as the index, and here none of them is in memory.
 async fn renew(workspace: &Workspace, old: &str) -> Result<bool, WorkspaceError> {
     const SCRIPT: &str = r#"set -e
 touch .git/index

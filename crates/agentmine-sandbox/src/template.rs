@@ -1,7 +1,8 @@
 //! Workspaces that begin as a copy of another one's project, which saves a clone.
 //!
-//! The copy is that of a whole file system: cheaper than making its files one by one. It is in a file without a name, which
-//! ends with the worker.
+//! What is copied is the whole file system, block by block, which is cheaper than making its files one by one. It is copied while
+//! it is mounted read-only, so the copy is consistent, and it is mounted writable again whether that succeeds or not. The copy is an
+//! unnamed file, which ends with the worker.
 
 use std::fs::File;
 use std::io;

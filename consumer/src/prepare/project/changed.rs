@@ -56,7 +56,7 @@ async fn changed(
         .shell(&listing(target, &specs), TIME_LIMIT, MAX_LISTING)
         .await?;
     if listed.exit_code != 0 {
-        return Ok(Some("which of them could not be determined".into()));
+        return Ok(Some("possibly; the changes could not be listed".into()));
     }
     Ok(named(&String::from_utf8_lossy(&listed.stdout)))
 }
