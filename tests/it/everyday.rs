@@ -29,6 +29,7 @@ async fn fixed(project: &Everyday, registry: &Registry, sandbox: Sandbox) -> (St
     };
     // Compilers need more than the little of the other stories.
     rig.config["command_executor"]["docker"]["resources"]["memory_limit"] = "2g".into();
+    rig.config["command_executor"]["docker"]["resources"]["disk_limit"] = "4g".into();
     rig.config["command_executor"]["docker"]["network"] =
         json!({ "allowed_private": [registry.address()] });
     if let Some(authorization) = registry.authorization() {

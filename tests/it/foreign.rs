@@ -187,6 +187,7 @@ impl Plan {
 /// Puts the repository on the rig's forge.
 fn host(source: &Path, rig: &mut Rig) {
     rig.config["command_executor"]["docker"]["resources"]["memory_limit"] = "2g".into();
+    rig.config["command_executor"]["docker"]["resources"]["disk_limit"] = "10g".into();
     rig.config["trackers"]["github"]["repositories"] = serde_json::json!([NAME]);
     rig.forge.add_repo(NAME, |_| {});
     let hosted = rig.forge.git_dir(NAME);

@@ -149,7 +149,8 @@ impl Rig {
             "queue": { "url": amqp_url(), "prefix": name, "retry_seconds": [1] },
             "store": { "url": database, "max_connections": 6 },
             "model": { "base_url": model.base_url(), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
-            "command_executor": { "enabled": true, "docker": { "base_image": image(), "resources": { "memory_limit": "512m" } } },
+            // Tests run at the same time, and each workspace takes its whole limit from the disk.
+            "command_executor": { "enabled": true, "docker": { "base_image": image(), "resources": { "memory_limit": "512m", "disk_limit": "512m" } } },
             "consumer": { "concurrency": 2, "heartbeat_seconds": 1, "heartbeat_loss_seconds": 4, "lease_seconds": 6, "item_check_seconds": 1, "sweep_seconds": 1, "wakeup_after_seconds": 3, "drain_seconds": 60, "mirrors": mirrors },
             "producer": { "interval_seconds": 1 },
             "log": { "level": "info,agentmine_consumer=debug" }

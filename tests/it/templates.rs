@@ -19,12 +19,6 @@ fn looks_and_leaves_something() -> Scenario {
     ])
 }
 
-/// The disk has room for the workspaces of several tests.
-fn with_small_workspaces(mut rig: Rig) -> Rig {
-    rig.config["command_executor"]["docker"]["resources"]["disk_limit"] = "512m".into();
-    rig
-}
-
 /// How many clones came from `from`.
 async fn clones(address: &str, from: &str) -> u64 {
     let (_, metrics) = get(address, "/metrics").await;
@@ -48,8 +42,7 @@ async fn seen(rig: &Rig, number: usize) -> (String, String) {
     (text.replace(&url, "URL"), url)
 }
 
-async fn a_later_clone_is_a_copy_until_the_host_has_something_else(rig: Rig) {
-    let mut rig = with_small_workspaces(rig);
+async fn a_later_clone_is_a_copy_until_the_host_has_something_else(mut rig: Rig) {
     rig.config["consumer"]["concurrency"] = 1.into();
     let (consumer, metrics) = rig.measured_consumer().await;
     let counts = async || {
@@ -103,7 +96,7 @@ async fn in_the_jail_a_later_clone_is_a_copy_until_the_host_has_something_else()
 
 #[tokio::test]
 async fn without_templates_each_sandbox_clones() {
-    let mut rig = with_small_workspaces(Rig::local(looks_and_leaves_something()).await);
+    let mut rig = Rig::local(looks_and_leaves_something()).await;
     rig.config["consumer"]["mirrors"]["templates"] = false.into();
     let (consumer, metrics) = rig.measured_consumer().await;
     rig.produce_issue().await;
@@ -122,7 +115,7 @@ async fn what_git_would_convert_stays_as_it_is_stored_in_a_copy_too() {
         commit_and_push("Append a line"),
         say("Appended."),
     ]);
-    let mut rig = with_small_workspaces(Rig::local(script).await);
+    let mut rig = Rig::local(script).await;
     for (name, content) in [
         ("plain.cs", "one\r\ntwo\r\n"),
         (".gitattributes", "*.cs text\n"),

@@ -149,6 +149,8 @@ async fn what_the_agent_pushes_is_fetched_at_once_and_a_later_push_after_it() {
     .await;
     rig.config["agent"] =
         json!({ "checks": ["sh test.sh && test -f more && git diff --quiet @{upstream}"] });
+    // A copy of the agent's clone would need fewer requests.
+    rig.config["consumer"]["mirrors"]["templates"] = false.into();
     rig.produce_issue().await;
     rig.model.hold_at(1);
     let consumer = rig.spawn("consumer", &["--once"]);

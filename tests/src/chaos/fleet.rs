@@ -310,7 +310,7 @@ impl Fleet {
         };
         let port = links.port(Peer::Engine).unwrap_or_default();
         let docker = self.engine.as_ref().map(|at| {
-            json!({ "host": format!("tcp://127.0.0.1:{port}"), "base_image": at.image, "resources": { "memory_limit": "512m" } })
+            json!({ "host": format!("tcp://127.0.0.1:{port}"), "base_image": at.image, "resources": { "memory_limit": "512m", "disk_limit": "512m" } })
         });
         let Rhythm {
             lease,
@@ -325,7 +325,7 @@ impl Fleet {
             "queue": { "url": queue, "prefix": name, "retry_seconds": [1, 2] },
             "store": { "url": store, "max_connections": 8 },
             "model": { "base_url": format!("http://127.0.0.1:{model}/v1"), "name": "scripted", "max_tries": 3, "retry_seconds": 0 },
-            "command_executor": { "enabled": true, "backend": backend, "docker": docker.unwrap_or_else(|| json!({})) },
+            "command_executor": { "enabled": true, "backend": backend, "docker": docker.unwrap_or_else(|| json!({ "resources": { "disk_limit": "512m" } })) },
             "consumer": { "concurrency": self.setup.concurrency, "heartbeat_seconds": heartbeat, "heartbeat_loss_seconds": silence, "lease_seconds": lease, "item_check_seconds": 1, "sweep_seconds": sweep, "wakeup_after_seconds": wakeup, "drain_seconds": 20, "warm_sandboxes": 1 },
             "producer": { "interval_seconds": 1, "cleanup": false },
             "log": { "level": "info,agentmine_consumer=debug,agentmine_store=debug" }
