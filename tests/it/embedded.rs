@@ -81,6 +81,30 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
 }
 
 /// The demo with this script as the first bubblewrap on the path.
+/// The demo reads no variable of a database; the command that it names runs in the same shell.
+#[test]
+fn the_command_that_the_demo_names_shows_its_transcript_whatever_database_the_environment_names() {
+    let home = tempfile::tempdir().unwrap();
+    let shell = |line: &str| {
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(home.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", home.path())
+            .env("AGENTMINE_STORE_URL", "sqlite:other.db")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        text(&output)
+    };
+    let shown = shell(&format!("{} demo", binary("agentmine").display()));
+    let mut lines = shown.lines();
+    let command = lines.find_map(|line| line.strip_prefix("transcript   "));
+    let transcript = shell(command.expect("the command is named"));
+    assert!(transcript.contains("all cases pass"), "{transcript}");
+}
+
 fn demo_with_bubblewrap(script: &str) -> std::process::Output {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("bin");

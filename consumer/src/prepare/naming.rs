@@ -90,14 +90,14 @@ async fn words(ctx: &SessionContext, item: &Item) -> Result<(BranchWords, Usage)
                 None => "the model's name for the work branch cannot be used".to_owned(),
             };
             let used = Usage {
-                model_calls: 1,
+                model_calls: used.model_calls.max(1),
                 ..used
             };
             (words, used, came)
         }
         Ok(Err(error)) => {
             let came = format!("the model did not name the work branch: {error}");
-            (BranchWords::default(), error.spent(), came)
+            (BranchWords::default(), request.lost(&model), came)
         }
         Err(_) => {
             let came = format!(

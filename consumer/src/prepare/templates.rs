@@ -197,8 +197,9 @@ async fn is_still(
 async fn renew(workspace: &Workspace, old: &str) -> Result<bool, WorkspaceError> {
     const SCRIPT: &str = r#"set -e
 touch .git/index
-sed -i "$0" .git/config
-[ ! -d .git/logs ] || find .git/logs -type f -exec sed -i "$0" {} +"#;
+set -- .git/config
+[ ! -d .git/logs ] || set -- "$@" .git/logs
+find "$@" -type f -exec sed -i "$0" {} +"#;
     let replace = format!("s|{old}|{}|g", workspace.remote_url());
     let argv = ["/bin/sh", "-c", SCRIPT, &replace].map(str::to_owned);
     let done = workspace.program(argv.into(), TIME_LIMIT).await?;

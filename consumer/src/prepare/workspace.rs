@@ -112,6 +112,17 @@ impl Workspace {
         self.run(argv, PROJECT, timeout, GIT_OUTPUT).await
     }
 
+    /// What a git command in the project lists, up to a size in bytes.
+    pub(crate) async fn git_listing(
+        &self,
+        args: &[&str],
+        timeout: Duration,
+        max_output: usize,
+    ) -> Result<CommandResult, WorkspaceError> {
+        let argv = ["git"].iter().chain(args).map(|it| (*it).to_owned());
+        self.run(argv.collect(), PROJECT, timeout, max_output).await
+    }
+
     /// A file as it is at a commit of the clone, through symbolic links of that commit.
     pub(crate) async fn file_at(&self, commit: &str, path: &str) -> Result<FileAt, WorkspaceError> {
         let command = Command {

@@ -171,7 +171,7 @@ fn is_permanent(error: &SessionError) -> bool {
 #[cfg(test)]
 mod tests {
     use agentmine_agent::journal::Entry;
-    use agentmine_domain::{Epoch, Seq, Step, StepKind, TaskId, TrackerKind, Usage};
+    use agentmine_domain::{Epoch, Seq, Step, StepKind, TaskId, TrackerKind};
     use agentmine_gateway::GatewayError;
     use agentmine_store::StoreError;
 
@@ -195,7 +195,6 @@ mod tests {
             tries: 5,
             detail: "503".into(),
             until: None,
-            spent: Usage::default(),
         })));
         let body = || "no".to_owned();
         let refused = LlmError::Refused {

@@ -127,8 +127,9 @@ locate() {{
     fi
 }}
 committed_lfs() {{
+    [ -n '{lfs_since}' ] || return 0
     me=$(git var GIT_COMMITTER_IDENT | sed 's/.*<//; s/>.*//')
-    if [ -n '{lfs_since}' ] && [ -z "$(git rev-list --max-count=1 --merges '{lfs_since}..HEAD')$(git log --format=%ce '{lfs_since}..HEAD' | grep -vxF "$me" | head -n 1)" ]; then
+    if [ -z "$(git rev-list --max-count=1 --merges '{lfs_since}..HEAD')$(git log --format=%ce '{lfs_since}..HEAD' | grep -vxF "$me" | head -n 1)" ]; then
         git -c core.quotePath=off diff --name-only --find-copies=100% --find-copies-harder --diff-filter=AM '{lfs_since}' HEAD |
             git -c core.quotePath=off check-attr --stdin filter | sed -n 's,: filter: lfs$,{LFS},p'
     fi

@@ -253,9 +253,6 @@ impl<E> Execution<'_, E> {
                 answer = self.fitting_request(&specs).await?;
             }
         }
-        if let Err(error) = &answer {
-            self.count_spent(error, begun.elapsed()).await?;
-        }
         let (reply, mut used) = match answer {
             Ok(answer) => answer,
             // The work so far is measured and reported, as with any other limit.
@@ -281,8 +278,7 @@ impl<E> Execution<'_, E> {
 
     /// Counts what a call may have cost although it brought no reply: a server whose replies always break off must not
     /// be asked for them without end.
-    async fn count_spent(&mut self, error: &LlmError, took: Duration) -> Result<(), E> {
-        let usage = error.spent();
+    async fn count_lost(&mut self, usage: Usage, took: Duration) -> Result<(), E> {
         if usage == Usage::default() {
             return Ok(());
         }
@@ -360,7 +356,13 @@ impl<E> Execution<'_, E> {
         let end = tokio::select! {
             biased;
             end = self.journal.interrupted() => end,
-            answer = reply => return Ok(answer),
+            answer = reply => {
+                if answer.is_err() {
+                    let usage = request.lost(self.model);
+                    self.count_lost(usage, begun.elapsed()).await?;
+                }
+                return Ok(answer);
+            }
         };
         if has_begun {
             let usage = request.abandoned(self.model);

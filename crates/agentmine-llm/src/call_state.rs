@@ -39,6 +39,8 @@ enum Newest {
     Unknown,
     /// Its reply is not there yet.
     InFlight,
+    /// A part of its reply is there.
+    Begun,
     /// There is none, or none that is still to be counted: the call waits for its next try.
     Waiting,
     /// Its reply came whole.
@@ -51,9 +53,18 @@ impl CallState {
         self.requests().newest = Newest::InFlight;
     }
 
+    /// A part of the reply to the newest request came: it is paid for, however the request ends.
+    pub fn begun(&self) {
+        self.requests().newest = Newest::Begun;
+    }
+
     /// The newest request ended without a whole reply.
     pub fn failed(&self, cost: RequestCost) {
         let mut requests = self.requests();
+        let cost = match requests.newest {
+            Newest::Begun => RequestCost::Reply,
+            Newest::Unknown | Newest::InFlight | Newest::Waiting | Newest::Answered => cost,
+        };
         requests.newest = match cost {
             RequestCost::Nothing => Newest::Waiting,
             RequestCost::Reply => {
@@ -76,17 +87,18 @@ impl CallState {
         let open = match newest {
             Newest::Waiting => 0,
             // A reply that nobody received is paid for too.
-            Newest::Unknown | Newest::InFlight | Newest::Answered => 1,
+            Newest::Unknown | Newest::InFlight | Newest::Begun | Newest::Answered => 1,
         };
         times(lost.saturating_add(open), each)
     }
 
     /// What the requests of a call that is over may have cost beside that of its reply, where one costs `each`.
-    pub(crate) fn lost(&self, each: Usage) -> Usage {
+    #[must_use]
+    pub fn lost(&self, each: Usage) -> Usage {
         let Requests { newest, lost } = *self.requests();
         let cut_off = match newest {
             // The time of the whole call was over.
-            Newest::InFlight => 1,
+            Newest::InFlight | Newest::Begun => 1,
             Newest::Unknown | Newest::Waiting | Newest::Answered => 0,
         };
         times(lost.saturating_add(cut_off), each)
@@ -153,5 +165,18 @@ mod tests {
         state.failed(RequestCost::Nothing);
         assert_eq!(counted(&state), (2, 2));
         assert_eq!(state.abandoned(EACH).cost_micros, 20);
+    }
+
+    #[test]
+    fn a_reply_that_has_begun_counts_whatever_ends_it() {
+        let state = CallState::default();
+        state.sent();
+        state.begun();
+        assert_eq!(counted(&state), (1, 1));
+        state.failed(RequestCost::Nothing);
+        assert_eq!(counted(&state), (1, 1));
+        state.sent();
+        state.failed(RequestCost::Nothing);
+        assert_eq!(counted(&state), (1, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Why there is no reply, and whose fault that is.
 
-use agentmine_domain::{Blame, Usage};
+use agentmine_domain::Blame;
 use chrono::{DateTime, Utc};
 use url::Position::{AfterPort, BeforeHost};
 use url::Url;
@@ -78,8 +78,6 @@ pub enum LlmError {
         detail: String,
         /// When it asked to be tried again (`Retry-After`).
         until: Option<DateTime<Utc>>,
-        /// What the tries may have cost that the server accepted and whose reply did not come whole, estimated.
-        spent: Usage,
     },
     /// The response is not what the protocol says.
     #[error("the response of the model API cannot be read: {0}")]
@@ -144,49 +142,12 @@ impl LlmError {
                 tries,
                 detail,
                 until,
-                spent,
             } => Self::Unavailable {
                 tries,
                 detail: format!("{}: {detail}", &url[BeforeHost..AfterPort]),
                 until,
-                spent,
             },
             other => other,
-        }
-    }
-
-    /// The same error; an outage names what its tries may have cost.
-    pub(crate) fn spending(self, cost: Usage) -> Self {
-        match self {
-            Self::Unavailable {
-                tries,
-                detail,
-                until,
-                spent: _,
-            } => Self::Unavailable {
-                tries,
-                detail,
-                until,
-                spent: cost,
-            },
-            other => other,
-        }
-    }
-
-    /// What the call may have cost although there is no reply, estimated.
-    #[must_use]
-    pub fn spent(&self) -> Usage {
-        match self {
-            Self::Unavailable { spent, .. } => *spent,
-            Self::Refused { .. }
-            | Self::Unauthorized { .. }
-            | Self::OutOfQuota { .. }
-            | Self::NotFound { .. }
-            | Self::NotAnApi(_)
-            | Self::NoTls { .. }
-            | Self::ContextTooLong(_)
-            | Self::Protocol(_)
-            | Self::Replay(_) => Usage::default(),
         }
     }
 
@@ -226,7 +187,6 @@ mod tests {
             tries: 5,
             detail: "503".into(),
             until,
-            spent: Usage::default(),
         };
         let until = Some(DateTime::UNIX_EPOCH);
         let not_found = LlmError::NotFound {

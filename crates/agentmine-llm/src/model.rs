@@ -45,6 +45,12 @@ impl ModelRequest<'_> {
         self.state.abandoned(model.estimate(self))
     }
 
+    /// What the call of `model` may have cost that ended with an error, estimated: the replies that did not come whole.
+    #[must_use]
+    pub fn lost(&self, model: &dyn Model) -> Usage {
+        self.state.lost(model.estimate(self))
+    }
+
     /// How many replies the conversation already holds.
     pub(crate) fn turn(&self) -> usize {
         let replies = self.messages.iter();
@@ -87,7 +93,7 @@ pub trait Model: Send + Sync + 'static {
         watch: Option<&UnboundedSender<Delta>>,
     ) -> Result<(ModelReply, Usage), LlmError>;
     /// An estimate of what a request costs if its reply does not come whole. Zero where nothing is charged.
-    /// [`ModelRequest::abandoned`] is that of a call that is no longer waited for.
+    /// [`ModelRequest::abandoned`] is that of a call that is no longer waited for, [`ModelRequest::lost`] of one that failed.
     fn estimate(&self, _request: &ModelRequest<'_>) -> Usage {
         Usage::default()
     }

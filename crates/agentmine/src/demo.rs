@@ -32,6 +32,9 @@ const FILES: [(&str, &str); 3] = [
 const ISSUE: &str = include_str!("../demo/issue.md");
 const RECORDING: &str = include_str!("../demo/recording.jsonl");
 
+/// The variables that name a database. The demo reads no setting, but the commands that it names do.
+const OTHER_DATABASES: [&str; 2] = ["AGENTMINE_STORE_URL", "AGENTMINE_STORE_URL_FILE"];
+
 /// Creates the repository, runs the fleet on it and shows the result.
 pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     let started = Instant::now();
@@ -73,7 +76,9 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
     line("");
     let embedded = embedded::start(config, tracker, model, Unfinished::Abandoned).await?;
     let (_, endings) = follow(embedded, started).await?;
-    let reading = program_reading(None);
+    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let others: Vec<&str> = OTHER_DATABASES.into_iter().filter(is_set).collect();
+    let reading = reading(&program_reading(None), &others);
     for ending in &endings {
         summary::print(&repository, ending, Unfinished::Abandoned, &reading).await;
     }
@@ -88,6 +93,14 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit> {
         ));
     }
     Ok(if good { Exit::Done } else { Exit::Other })
+}
+
+/// The command that reads the demo's database, in an environment with these variables.
+fn reading(program: &str, others: &[&str]) -> String {
+    match others {
+        [] => program.to_owned(),
+        _ => format!("env -u {} {program}", others.join(" -u ")),
+    }
 }
 
 /// Writes the sample repository, and the issue next to it.

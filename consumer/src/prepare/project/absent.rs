@@ -26,11 +26,13 @@ pub(super) async fn absent(
     layout: &Layout,
 ) -> Result<Absent, WorkspaceError> {
     let mut absent = Absent::default();
-    let counted = workspace.shell(POINTERS, TIME_LIMIT, MAX_LISTING).await?;
-    let counted = String::from_utf8_lossy(&counted.stdout)
-        .trim()
-        .parse::<u64>();
-    absent.lfs_pointers = counted.unwrap_or_default();
+    if layout.may_have_attributes() {
+        let counted = workspace.shell(POINTERS, TIME_LIMIT, MAX_LISTING).await?;
+        let counted = String::from_utf8_lossy(&counted.stdout)
+            .trim()
+            .parse::<u64>();
+        absent.lfs_pointers = counted.unwrap_or_default();
+    }
     if layout.has("", ".gitmodules") {
         let listed = workspace.shell(SUBMODULES, TIME_LIMIT, MAX_LISTING).await?;
         let listed = String::from_utf8_lossy(&listed.stdout);
@@ -58,6 +60,7 @@ mod tests {
             git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),'lib/a b'"#,
         );
         assert_eq!(sh(folder, POINTERS).trim(), "2");
+        assert!(Layout::parse(&sh(folder, "git ls-files")).may_have_attributes());
         assert_eq!(sh(folder, SUBMODULES), "lib/a b\n");
     }
 }

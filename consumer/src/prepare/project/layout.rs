@@ -18,6 +18,8 @@ const FOREIGN: [&str; 11] = [
 ];
 /// How many folders are checked.
 const MAX_FOLDERS: usize = 5_000;
+/// The name of files with attributes.
+const ATTRIBUTES: &str = ".gitattributes";
 /// How deep below the root a project is looked for.
 const MAX_DEPTH: usize = 3;
 
@@ -28,6 +30,8 @@ pub(super) struct Layout {
     texts: BTreeMap<String, String>,
     /// The package.json files among them, parsed once.
     packages: BTreeMap<String, serde_json::Value>,
+    /// Whether a file may say how git treats others, in whichever folder.
+    may_have_attributes: bool,
 }
 
 impl Layout {
@@ -60,8 +64,19 @@ impl Layout {
         }
         Self {
             folders,
+            may_have_attributes: listing.contains(ATTRIBUTES),
             ..Self::default()
         }
+    }
+
+    /// The listing was cut.
+    pub(super) fn is_incomplete(&mut self) {
+        self.may_have_attributes = true;
+    }
+
+    /// Whether there may be a file of attributes (gitattributes(5)).
+    pub(super) fn may_have_attributes(&self) -> bool {
+        self.may_have_attributes
     }
 
     /// All folders, the root first.

@@ -212,13 +212,16 @@ fn skipped_note(executor: &CommandExecutor, installer: &Installer) -> String {
 
 async fn layout(workspace: &Workspace) -> Result<Layout, WorkspaceError> {
     let listed = workspace
-        .shell(
-            "git -c core.quotePath=off ls-files",
+        .git_listing(
+            &["-c", "core.quotePath=off", "ls-files"],
             Duration::from_secs(120),
             MAX_LISTING,
         )
         .await?;
     let mut layout = Layout::parse(&String::from_utf8_lossy(&listed.stdout));
+    if listed.stdout.is_cut() {
+        layout.is_incomplete();
+    }
     for path in to_read(&layout) {
         if let Some(bytes) = read(workspace, &path).await? {
             layout.add_text(path, String::from_utf8_lossy(&bytes).into_owned());

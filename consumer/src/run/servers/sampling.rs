@@ -151,7 +151,7 @@ impl SamplingHandler for SessionSampling {
         };
         let used = match &answer {
             Ok((_, used)) => *used,
-            Err(error) => error.spent(),
+            Err(_) => counted.call.lost(counted.each),
         };
         spent.1 = spent.1.saturating_add(used.total_tokens());
         match answer {

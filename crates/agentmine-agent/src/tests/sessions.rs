@@ -1,7 +1,9 @@
 //! Runs of the loop: replies, tool calls, limits, rounds, and what people write meanwhile.
 
 use agentmine_domain::{StepKind, Usage};
-use agentmine_llm::{LlmError, Message, ModelReply, Overflow, RequestCost, Stop, ToolCall};
+use agentmine_llm::{
+    Credentials, LlmError, Message, ModelReply, Overflow, RequestCost, Stop, ToolCall,
+};
 
 use super::world::{End, Run, bad, calls, ended, good, remark, says};
 use crate::journal::{Entry, decode_all, given_remarks};
@@ -305,9 +307,8 @@ async fn a_failed_model_call_ends_the_session_with_its_error() {
 
 #[tokio::test]
 async fn what_replies_that_broke_off_may_have_cost_is_recorded_before_the_session_ends() {
-    let run = Run::of(Vec::new());
-    let spent = Usage {
-        model_calls: 5,
+    let each = Usage {
+        model_calls: 1,
         input_tokens: 1000,
         ..Usage::default()
     };
@@ -315,21 +316,28 @@ async fn what_replies_that_broke_off_may_have_cost_is_recorded_before_the_sessio
         tries: 5,
         detail: "the reply broke off".into(),
         until: None,
-        spent,
     };
-    run.model
-        .replies
-        .lock()
-        .unwrap()
-        .push_back(Err(unavailable));
-    run.go().await.unwrap_err();
-    let used: Vec<Usage> = decode_all(&run.journal.steps())
-        .unwrap()
-        .iter()
-        .map(Entry::usage)
-        .filter(|it| *it != Usage::default())
-        .collect();
-    assert_eq!(used, [spent]);
+    // The key was revoked between two tries.
+    let revoked = LlmError::Unauthorized {
+        status: 401,
+        body: "revoked".into(),
+        credentials: Credentials::Sent,
+        variable: "OPENAI_API_KEY",
+    };
+    for error in [unavailable, revoked] {
+        let mut run = Run::of(Vec::new());
+        run.model.failed = Some(RequestCost::Reply);
+        run.model.estimate = each;
+        run.model.replies.lock().unwrap().push_back(Err(error));
+        run.go().await.unwrap_err();
+        let used: Vec<Usage> = decode_all(&run.journal.steps())
+            .unwrap()
+            .iter()
+            .map(Entry::usage)
+            .filter(|it| *it != Usage::default())
+            .collect();
+        assert_eq!(used, [each]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

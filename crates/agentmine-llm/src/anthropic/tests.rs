@@ -219,12 +219,12 @@ async fn a_stream_that_ends_before_the_message_does_is_a_broken_reply() {
     for broken in [whole_chunks, cut, empty] {
         let server = Server::start(vec![broken.clone(), hello_stream()]).await;
         let model = impatient(&server.config());
-        assert_eq!(ask(&model).await.unwrap().0.text, "Hello 👋");
+        let (reply, usage) = ask(&model).await.unwrap();
+        assert_eq!((reply.text.as_str(), usage.model_calls), ("Hello 👋", 2));
         assert_eq!(server.requests().len(), 2);
         let server = Server::start(vec![broken]).await;
         let failed = ask(&impatient(&server.config())).await.unwrap_err();
         assert!(matches!(failed, LlmError::Unavailable { .. }), "{failed}");
-        assert!(failed.spent().model_calls > 0);
     }
 }
 
@@ -249,7 +249,9 @@ async fn an_overload_is_waited_for_also_in_the_middle_of_a_stream() {
         let server =
             Server::start(vec![Act::Keep(stream(&data) + STREAM_END), hello_stream()]).await;
         let model = impatient(&server.config());
-        assert_eq!(ask(&model).await.unwrap().0.text, "Hello 👋", "{kind}");
+        let (reply, usage) = ask(&model).await.unwrap();
+        assert_eq!(reply.text, "Hello 👋", "{kind}");
+        assert_eq!(usage.model_calls, 2, "{kind}: half of a reply came");
     }
 }
 

@@ -92,6 +92,7 @@ enum Kind {
 struct Watcher<'a> {
     watch: Option<&'a UnboundedSender<Delta>>,
     notices: &'a Notices<'a>,
+    state: &'a CallState,
 }
 
 impl Watcher<'_> {
@@ -213,6 +214,7 @@ impl ApiClient {
         let watcher = Watcher {
             watch,
             notices: &notices,
+            state,
         };
         let each = self.estimate(body.len());
         let is_proven = turn > 0 || self.has_replied.load(Ordering::Relaxed);
@@ -233,7 +235,7 @@ impl ApiClient {
             })
             .await;
         let assembly: A = replied.map_err(|error| {
-            let error = error.spending(state.lost(each)).at(&self.url);
+            let error = error.at(&self.url);
             error.with(self.credentials, self.key_header.variable())
         })?;
         state.answered();
@@ -289,7 +291,6 @@ impl ApiClient {
             tries: 1,
             detail: self.redactor.redact(&detail),
             until: None,
-            spent: Usage::default(),
         };
         let request = self.authorized(self.http.get(url.clone()));
         let response = timeout_at(deadline, request.send())
@@ -571,6 +572,9 @@ impl ApiClient {
         let deltas = assembly
             .add(value)
             .map_err(|error| self.unreadable(&error, &value.to_string()))?;
+        if !assembly.is_empty() {
+            watcher.state.begun();
+        }
         watcher.show(deltas);
         Ok(())
     }

@@ -10,7 +10,6 @@
 use std::future::Future;
 use std::time::Duration;
 
-use agentmine_domain::Usage;
 use chrono::{DateTime, Utc};
 
 use super::notice::Notices;
@@ -129,6 +128,8 @@ impl Failure {
                 Trouble::Silent | Trouble::Dropped => RequestCost::Unknown,
                 Trouble::Away | Trouble::Limited | Trouble::Absent => RequestCost::Nothing,
             },
+            // The server replied with something.
+            Self::Final(LlmError::Protocol(_)) => RequestCost::Reply,
             Self::Final(_) => RequestCost::Nothing,
         }
     }
@@ -212,7 +213,6 @@ impl RetryPolicy {
                     tries: tried,
                     detail: format!("{detail} (gave up after {} s)", begun.elapsed().as_secs()),
                     until,
-                    spent: Usage::default(),
                 };
             let (trouble, reason, detail, after) =
                 match tokio::time::timeout_at(deadline, attempt(tried)).await {

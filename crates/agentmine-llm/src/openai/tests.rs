@@ -66,12 +66,19 @@ fn hello_stream() -> String {
     stream(HELLO) + STREAM_END
 }
 
+const OVERLOADED: &str = "data: {\"error\":{\"code\":529,\"message\":\"overloaded\"}}\n\n";
+
 /// A stream that says something and does not end.
 const HALF: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Half\"}}]}\n\n";
 
 const HELLO_JSON: &str = r#"{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}]}"#;
 
 async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
+    asked(model).await.map_err(|(error, _)| error)
+}
+
+/// The same; an error comes with what the call may have cost.
+async fn asked(model: &OpenAi) -> Result<(ModelReply, Usage), (LlmError, Usage)> {
     let messages = [Message::User {
         text: "Say hello".into(),
     }];
@@ -81,7 +88,8 @@ async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
         conversation: None,
         state: CallState::default(),
     };
-    model.reply(request, None).await
+    let replied = model.reply(request.clone(), None).await;
+    replied.map_err(|error| (error, request.lost(model)))
 }
 
 #[tokio::test]
@@ -462,8 +470,23 @@ async fn replies_that_break_off_are_in_the_usage() {
     assert_eq!((usage.model_calls, usage.input_tokens), (3, 9 + 2 * sent));
     assert_eq!(usage.cost_micros, (9 + 2 * sent) * 1000);
     let server = Server::start(vec![half()]).await;
-    let error = ask(&impatient(&server.config())).await.unwrap_err();
-    assert_eq!(error.spent().model_calls, 5, "{error}");
+    let (error, lost) = asked(&impatient(&server.config())).await.unwrap_err();
+    assert_eq!(lost.model_calls, 5, "{error}");
+    // What the call ends with does not matter.
+    let revoked = Act::Keep(response("401 Unauthorized", "", ""));
+    let server = Server::start(vec![half(), half(), revoked]).await;
+    let (error, lost) = asked(&impatient(&server.config())).await.unwrap_err();
+    assert!(matches!(error, LlmError::Unauthorized { .. }), "{error}");
+    assert_eq!(lost.model_calls, 2);
+    let nonsense = Act::Keep(response(
+        "200 OK",
+        "content-type: application/json\r\n",
+        "[]",
+    ));
+    let server = Server::start(vec![nonsense]).await;
+    let (error, lost) = asked(&impatient(&server.config())).await.unwrap_err();
+    assert!(matches!(error, LlmError::Protocol(_)), "{error}");
+    assert_eq!(lost.model_calls, 1);
     // A proxy did not wait for the reply.
     let late = Act::Keep(response("524 A Timeout Occurred", "", ""));
     let server = Server::start(vec![late, Act::Keep(hello_stream())]).await;
@@ -480,8 +503,8 @@ async fn replies_that_break_off_are_in_the_usage() {
     }
     // One that did not answer at all has nothing to be paid for.
     let server = Server::start(vec![Act::Keep(response("503 Busy", "", ""))]).await;
-    let error = ask(&server.model()).await.unwrap_err();
-    assert_eq!(error.spent(), Usage::default(), "{error}");
+    let (error, lost) = asked(&server.model()).await.unwrap_err();
+    assert_eq!(lost, Usage::default(), "{error}");
 }
 
 /// The model calls that count if a call is given up once a watcher sees that it waits.
@@ -523,6 +546,9 @@ async fn a_call_that_is_given_up_costs_nothing_while_nothing_is_in_flight() {
         (Act::Close(String::new()), 1),
         // Its reply broke off.
         (Act::Close(stream(HALF)), 1),
+        // Or ended with an error that would have been free at its beginning.
+        (Act::Keep(stream(&(HALF.to_owned() + OVERLOADED))), 1),
+        (Act::Keep(stream(OVERLOADED)), 0),
     ] {
         // Otherwise on a busy machine the notice comes before the answer.
         let notices = matches!(act, Act::Stall(_));

@@ -54,6 +54,8 @@ async fn a_broker_that_accepts_no_messages_is_healthy_and_gives_those_that_it_ha
     queue.healthy().await.unwrap();
     let refused = queue.publish(&wake_up(Priority::Medium)).await;
     assert!(matches!(refused, Err(QueueError::Unavailable(_))));
+    let depths = queue.depths().await.unwrap();
+    assert_eq!(depths.iter().map(|it| it.messages).sum::<u64>(), 1);
     assert_eq!(take_and_ack(&*queue).await, sent);
     queue.healthy().await.unwrap();
     queue.close().await;

@@ -8,6 +8,7 @@ use super::fault::SettingFault;
 use super::rotation::content;
 use super::schema::Config;
 use super::secret::Secret;
+use super::sources::key_of;
 use super::trackers::MoreTrackers;
 use super::tree::ConfigPlace;
 
@@ -43,10 +44,10 @@ pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingF
         let Some(path) = env.get(file_name).filter(|path| !path.is_empty()) else {
             continue;
         };
-        let place = ConfigPlace::Env(file_name);
+        let (place, key) = (ConfigPlace::Env(file_name), key_of(name));
         if env.get(name).is_some_and(|value| !value.is_empty()) {
             let seen = format!("set beside {name}");
-            faults.push(SettingFault::new(&place, "", seen, "only one of the two"));
+            faults.push(SettingFault::new(&place, &key, seen, "only one of the two"));
             continue;
         }
         match content(Path::new(path)) {
@@ -56,7 +57,7 @@ pub(super) fn read(env: &mut BTreeMap<String, String>, faults: &mut Vec<SettingF
             Err(seen) => faults.push(
                 SettingFault::new(
                     &place,
-                    "",
+                    &key,
                     format!("{path}: {seen}"),
                     "a file with one secret",
                 )

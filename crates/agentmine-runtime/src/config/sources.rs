@@ -64,6 +64,24 @@ const TOKENS: [(&str, &str, &str); 6] = [
     ("GITLAB_PERSONAL_ACCESS_TOKEN", "trackers.gitlab", "token"),
 ];
 
+/// The key that a variable sets; empty if it sets none.
+pub(super) fn key_of(variable: &str) -> String {
+    let of_settings = ENVIRONMENT.iter().find(|(name, _)| *name == variable);
+    let of_tokens = TOKENS.iter().find(|(name, _, _)| *name == variable);
+    let providers = [Provider::OpenAi, Provider::Anthropic];
+    match (of_settings, of_tokens) {
+        (Some((_, key)), _) => (*key).to_owned(),
+        (None, Some((_, section, key))) => format!("{section}.{key}"),
+        (None, None) if providers.iter().any(|it| it.key_variable() == variable) => {
+            MODEL_KEY.to_owned()
+        }
+        (None, None) => String::new(),
+    }
+}
+
+/// The key of the model API in the configuration.
+const MODEL_KEY: &str = "model.api_key";
+
 /// The largest file that is read. A configuration has a few kilobytes.
 const LARGEST_FILE: u64 = 1 << 20;
 
@@ -210,16 +228,16 @@ impl Sources {
 
     /// The key of the model API. One provider's key is never sent to another.
     fn key(&self, tree: &mut Node, schema: &Json) {
-        const KEY: &str = "model.api_key";
         let provider = tree.get("model").and_then(|model| model.get("provider"));
         let provider = match provider.map(|node| &node.value) {
             Some(Value::Text(name)) if name == "anthropic" => Provider::Anthropic,
             _ => Provider::OpenAi,
         };
         let name = provider.key_variable();
-        let is_by_flag = self.flags.iter().any(|(_, key, _)| key == KEY);
+        let is_by_flag = self.flags.iter().any(|(_, key, _)| key == MODEL_KEY);
         if let (false, Some(text)) = (is_by_flag, self.env(name)) {
-            tree.set(KEY, from_text(schema, KEY, text, ConfigPlace::Env(name)));
+            let node = from_text(schema, MODEL_KEY, text, ConfigPlace::Env(name));
+            tree.set(MODEL_KEY, node);
         }
     }
 

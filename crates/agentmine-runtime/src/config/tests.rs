@@ -414,12 +414,20 @@ fn faults_of_secret_files_name_the_variable_and_show_no_secret() {
     let faults = faults(&sources).replace(&at(""), "");
     assert_snapshot!(faults, @r#"
     the configuration has 3 faults
-    environment variable AGENTMINE_STORE_URL_FILE: absent: No such file or directory (os error 2), expected a file with one secret
+    environment variable AGENTMINE_STORE_URL_FILE: store.url: absent: No such file or directory (os error 2), expected a file with one secret
       hint: check that the secret is mounted and that this user may read it
-    environment variable AGENTMINE_QUEUE_URL_FILE: empty: an empty file, expected a file with one secret
+    environment variable AGENTMINE_QUEUE_URL_FILE: queue.url: empty: an empty file, expected a file with one secret
       hint: check that the secret is mounted and that this user may read it
-    environment variable OPENAI_API_KEY_FILE: set beside OPENAI_API_KEY, expected only one of the two
+    environment variable OPENAI_API_KEY_FILE: model.api_key: set beside OPENAI_API_KEY, expected only one of the two
     "#);
+    for (variable, key) in super::secret_files::FILES {
+        let Err(faulty) = load_despite_faults(&yaml("").with_env([(variable, at("absent"))]))
+        else {
+            panic!("{variable} is not read");
+        };
+        let fault = &faulty.errors.faults()[0];
+        assert!(!fault.key.is_empty(), "{key}");
+    }
 }
 
 #[test]

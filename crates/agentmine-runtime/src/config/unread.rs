@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::check::nearest;
-use super::load::load;
+use super::load::load_despite_faults;
 use super::secret_files::FILES;
 use super::sources::{ENVIRONMENT, Sources};
 
@@ -79,7 +79,8 @@ fn sentence(name: &str, known: &[&str]) -> String {
 
 /// The files that may name variables (`${NAME}`).
 fn texts(sources: &Sources) -> Vec<String> {
-    let mcp = load(sources).ok().and_then(|it| it.mcp.config_file);
+    let config = load_despite_faults(sources).map_or_else(|faulty| faulty.rest.map(|it| *it), Some);
+    let mcp = config.and_then(|it| it.mcp.config_file);
     let mcp = mcp.and_then(|file| text_of(&file));
     sources.file_text().into_iter().chain(mcp).collect()
 }
@@ -156,6 +157,8 @@ mod tests {
             "MODEL_BASEURL",
         ];
         assert_eq!(unread(&text, &names), Vec::<String>::new());
+        let faulty = format!("{text}store: {{url: 'mysql://h/x'}}\n");
+        assert_eq!(unread(&faulty, &names), Vec::<String>::new());
         let found = unread("", &["AGENTMINE_HTTP_PORT"]);
         assert_eq!(found.len(), 1, "no service has this name: {found:?}");
     }

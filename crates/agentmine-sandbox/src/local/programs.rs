@@ -4,20 +4,26 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use rustix::fs::StatVfsMountFlags;
 
 use crate::assets::{PROGRAMS, Program};
 use crate::error::SandboxError;
 
-/// Writes the programs into a folder named after their content, unless they are already there. Any number
-/// of workers may do this at once: each file appears whole, by a rename.
-pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
+/// What the programs are, in a number. They have megabytes.
+static CONTENT: LazyLock<u64> = LazyLock::new(|| {
     let mut hasher = DefaultHasher::new();
     for program in &PROGRAMS {
         program.packed.hash(&mut hasher);
     }
-    let folder = state_dir.join(format!("programs-{:016x}", hasher.finish()));
+    hasher.finish()
+});
+
+/// Writes the programs into a folder named after their content, unless they are already there. Any number
+/// of workers may do this at once: each file appears whole, by a rename.
+pub(crate) fn install(state_dir: &Path) -> Result<PathBuf, SandboxError> {
+    let folder = state_dir.join(format!("programs-{:016x}", *CONTENT));
     let installed = std::fs::create_dir_all(&folder).and_then(|()| {
         PROGRAMS
             .iter()
