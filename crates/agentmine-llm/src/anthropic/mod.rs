@@ -48,7 +48,7 @@ pub struct Anthropic {
     /// Tokens of a reply at most, as configured, or less where the server said that the model can write no more.
     max_tokens: AtomicU32,
     /// Conversations whose thinking the server refused, oldest first. In others it is as configured.
-    thoughtless: Mutex<VecDeque<ConversationId>>,
+    without_thinking: Mutex<VecDeque<ConversationId>>,
 }
 
 impl Anthropic {
@@ -88,16 +88,17 @@ impl Anthropic {
                 more: config.extra_body.clone(),
             },
             max_tokens: AtomicU32::new(config.max_output_tokens.unwrap_or(most)),
-            thoughtless: Mutex::default(),
+            without_thinking: Mutex::default(),
         })
     }
 
     /// What the server is known to accept in a conversation.
     fn form(&self, conversation: Option<ConversationId>) -> Form {
-        let is_thoughtless = conversation.is_some_and(|it| self.thoughtless().contains(&it));
+        let is_without_thinking =
+            conversation.is_some_and(|it| self.without_thinking().contains(&it));
         Form {
             max_tokens: self.max_tokens.load(Ordering::Relaxed),
-            thinking: match is_thoughtless {
+            thinking: match is_without_thinking {
                 true => Thinking::Omitted,
                 false => Thinking::AsConfigured,
             },
@@ -106,16 +107,16 @@ impl Anthropic {
 
     /// Asks for no more thinking in a conversation: one that began without it is refused again with each step, and going back
     /// and forth between both would miss the prompt cache.
-    fn remember_thoughtless(&self, conversation: Option<ConversationId>) {
-        let mut known = self.thoughtless();
+    fn remember_without_thinking(&self, conversation: Option<ConversationId>) {
+        let mut known = self.without_thinking();
         known.extend(conversation);
         if known.len() > REMEMBERED {
             known.pop_front();
         }
     }
 
-    fn thoughtless(&self) -> MutexGuard<'_, VecDeque<ConversationId>> {
-        self.thoughtless
+    fn without_thinking(&self) -> MutexGuard<'_, VecDeque<ConversationId>> {
+        self.without_thinking
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,7 +162,7 @@ impl Model for Anthropic {
                         self.max_tokens.fetch_min(limit, Ordering::Relaxed);
                     }
                     if other.is_some_and(|other| other.thinking != form.thinking) {
-                        self.remember_thoughtless(request.conversation);
+                        self.remember_without_thinking(request.conversation);
                     }
                     other
                 }

@@ -409,12 +409,12 @@ async fn a_conversation_that_began_without_thinking_continues_without_it() {
     let (with, without) = (thinking, Value::Null);
     assert_eq!(asked, [with.clone(), without.clone(), without, with]);
     // What is not one conversation is not remembered, and what was longest ago is forgotten.
-    model.remember_thoughtless(None);
+    model.remember_without_thinking(None);
     assert_eq!(model.form(None).thinking, Thinking::AsConfigured);
     for _ in 0..REMEMBERED {
-        model.remember_thoughtless(Some(ConversationId::unique()));
+        model.remember_without_thinking(Some(ConversationId::unique()));
     }
-    assert_eq!(model.thoughtless().len(), REMEMBERED);
+    assert_eq!(model.without_thinking().len(), REMEMBERED);
     let form = model.form(Some(begun_without));
     assert_eq!(form.thinking, Thinking::AsConfigured);
 }

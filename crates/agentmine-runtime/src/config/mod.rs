@@ -15,6 +15,7 @@ mod conversion;
 mod document;
 mod effective;
 mod effective_agent;
+mod environment;
 mod executor;
 mod exposed;
 mod fault;

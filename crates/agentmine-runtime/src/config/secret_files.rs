@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::environment::key_of;
 use super::fault::SettingFault;
 use super::rotation::content;
 use super::schema::Config;
 use super::secret::Secret;
-use super::sources::key_of;
 use super::trackers::MoreTrackers;
 use super::tree::ConfigPlace;
 

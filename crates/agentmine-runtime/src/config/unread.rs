@@ -5,9 +5,10 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::check::nearest;
+use super::environment::ENVIRONMENT;
 use super::load::load_despite_faults;
 use super::secret_files::FILES;
-use super::sources::{ENVIRONMENT, Sources};
+use super::sources::Sources;
 
 const PREFIX: &str = "AGENTMINE_";
 /// How much of a file is looked at, in bytes.
