@@ -80,7 +80,6 @@ fn demo_ends_within_ten_seconds_with_a_branch_a_diff_and_a_transcript() {
     assert!(tasks.contains("done"), "{tasks}");
 }
 
-/// The demo with this script as the first bubblewrap on the path.
 /// The demo reads no variable of a database; the command that it names runs in the same shell.
 #[test]
 fn the_command_that_the_demo_names_shows_its_transcript_whatever_database_the_environment_names() {
@@ -105,6 +104,7 @@ fn the_command_that_the_demo_names_shows_its_transcript_whatever_database_the_en
     assert!(transcript.contains("all cases pass"), "{transcript}");
 }
 
+/// The demo with this script as the first bubblewrap on the path.
 fn demo_with_bubblewrap(script: &str) -> std::process::Output {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("bin");

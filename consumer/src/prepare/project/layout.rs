@@ -69,8 +69,8 @@ impl Layout {
         }
     }
 
-    /// The listing was cut.
-    pub(super) fn is_incomplete(&mut self) {
+    /// Notes that the listing was cut.
+    pub(super) fn mark_incomplete(&mut self) {
         self.may_have_attributes = true;
     }
 

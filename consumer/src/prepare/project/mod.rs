@@ -220,7 +220,7 @@ async fn layout(workspace: &Workspace) -> Result<Layout, WorkspaceError> {
         .await?;
     let mut layout = Layout::parse(&String::from_utf8_lossy(&listed.stdout));
     if listed.stdout.is_cut() {
-        layout.is_incomplete();
+        layout.mark_incomplete();
     }
     for path in to_read(&layout) {
         if let Some(bytes) = read(workspace, &path).await? {

@@ -177,7 +177,7 @@ impl Publisher {
 }
 
 /// The error of a broker under an alarm.
-pub(super) fn blocked() -> QueueError {
+fn blocked() -> QueueError {
     QueueError::Unavailable("the broker is short of memory or disk and accepts no messages".into())
 }
 

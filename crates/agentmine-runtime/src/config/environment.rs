@@ -1,4 +1,4 @@
-//! The environment variables of settings.
+//! The environment variables of settings, and the key that each one sets. `secret_files` has those that name a file.
 
 use super::schema::Provider;
 
@@ -51,6 +51,9 @@ pub(super) const TOKENS: [(&str, &str, &str); 6] = [
     ("GITLAB_PERSONAL_ACCESS_TOKEN", "trackers.gitlab", "token"),
 ];
 
+/// The key of the model API in the configuration.
+pub(super) const MODEL_KEY: &str = "model.api_key";
+
 /// The key that a variable sets; empty if it sets none.
 pub(super) fn key_of(variable: &str) -> String {
     let of_settings = ENVIRONMENT.iter().find(|(name, _)| *name == variable);
@@ -65,6 +68,3 @@ pub(super) fn key_of(variable: &str) -> String {
         (None, None) => String::new(),
     }
 }
-
-/// The key of the model API in the configuration.
-pub(super) const MODEL_KEY: &str = "model.api_key";
