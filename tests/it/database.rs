@@ -27,13 +27,24 @@ pub(crate) async fn create(server: &str, name: &str) -> String {
         .await
         .unwrap_or_else(|e| panic!("no Postgres: {e}; run tests/run"));
     let template = format!("agentmine_template_{:016x}", digest());
-    let copy = format!("CREATE DATABASE {name} TEMPLATE {template}");
+    let copy = format!(
+        "CREATE DATABASE {name} TEMPLATE {template}{}",
+        strategy(&admin)
+    );
     if !execute(&mut admin, &copy, MISSING).await {
         make(server, &mut admin, &template).await;
         assert!(execute(&mut admin, &copy, MISSING).await, "{copy}");
     }
     admin.close().await.unwrap();
     with_database(server, name)
+}
+
+/// Copies files, which takes half the time of a copy through the log. Servers before version 15 know no other way.
+fn strategy(admin: &PgConnection) -> &'static str {
+    match admin.server_version_num() {
+        Some(150_000..) => " STRATEGY file_copy",
+        _ => "",
+    }
 }
 
 async fn make(server: &str, admin: &mut PgConnection, template: &str) {
