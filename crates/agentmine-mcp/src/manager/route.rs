@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::Manager;
 use crate::server::{CallResult, Live, Server};
 use crate::text::{head_of, shortened};
-use crate::{CallFault, CallOptions, McpError, Tool};
+use crate::{CallFault, CallOptions, Catalog, McpError, Tool};
 
 /// Bytes of names in a message.
 const MAX_NAMES: usize = 1_000;
@@ -44,8 +44,9 @@ impl Manager {
     ) -> CallResult {
         let server = self.find(server, tool)?;
         self.request(server, tool, options, |live, options| async move {
-            let known = self.known(server, tool)?;
-            live.client.call(&known, arguments, options).await
+            let catalog = self.catalog();
+            let known = known(&catalog, server, tool)?;
+            live.client.call(known, arguments, options).await
         })
         .await
     }
@@ -93,25 +94,6 @@ impl Manager {
         })
     }
 
-    /// The tool in the catalog, if the server still offers it.
-    fn known(&self, server: &Server, name: &str) -> Result<Tool, McpError> {
-        let catalog = self.catalog();
-        // It may have changed, and been refused, since the last refresh.
-        let offer = server.offer();
-        let withdrawn = offer.is_some_and(|offer| !offer.tools.iter().any(|it| it.name == name));
-        match catalog.tool(server.name(), name) {
-            Some(tool) if !withdrawn => Ok(tool.clone()),
-            _ => {
-                let offer = catalog.servers.get(server.name());
-                let tools = offer.iter().flat_map(|offer| &offer.tools);
-                let known = names(tools.map(|tool| tool.name.as_str()));
-                let short = shortened(name);
-                let why = format!("there is no tool {short:?} on it; there are: {known}");
-                Err(refused(server.name(), name, why))
-            }
-        }
-    }
-
     /// Makes a request once the server is ready, and ends it when the server ends. The wait is subtracted from
     /// the request's time.
     async fn request<'a, F, R>(
@@ -143,6 +125,24 @@ impl Manager {
         };
         server.metrics.called(&result, began.elapsed());
         result
+    }
+}
+
+/// The tool in the catalog, if the server still offers it.
+fn known<'a>(catalog: &'a Catalog, server: &Server, name: &str) -> Result<&'a Tool, McpError> {
+    // It may have changed, and been refused, since the last refresh.
+    let offer = server.offer();
+    let withdrawn = offer.is_some_and(|offer| !offer.tools.iter().any(|it| it.name == name));
+    match catalog.tool(server.name(), name) {
+        Some(tool) if !withdrawn => Ok(tool),
+        _ => {
+            let offer = catalog.servers.get(server.name());
+            let tools = offer.iter().flat_map(|offer| &offer.tools);
+            let known = names(tools.map(|tool| tool.name.as_str()));
+            let short = shortened(name);
+            let why = format!("there is no tool {short:?} on it; there are: {known}");
+            Err(refused(server.name(), name, why))
+        }
     }
 }
 
