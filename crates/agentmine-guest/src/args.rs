@@ -11,8 +11,8 @@ pub(crate) enum Mode {
     Serve(Box<Options>),
     /// Run another guest and kill all processes that it leaves behind.
     Supervise(Vec<String>),
-    /// Remove a folder of a sandbox that has ended. Runs outside of it.
-    Remove(PathBuf),
+    /// Remove folders of a sandbox that has ended, in this order. Runs outside of it.
+    Remove(Vec<PathBuf>),
 }
 
 /// How the guest confines itself, beyond what the backend enforces.
@@ -75,8 +75,11 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Mode> {
         Some("serve") => Ok(Mode::Serve(Box::new(serve_options(args)?))),
         Some("supervise") => Ok(Mode::Supervise(args.collect())),
         Some("remove") => {
-            let folder = args.next().context("remove needs a folder")?;
-            Ok(Mode::Remove(folder.into()))
+            let folders: Vec<PathBuf> = args.map(PathBuf::from).collect();
+            if folders.is_empty() {
+                bail!("remove needs a folder");
+            }
+            Ok(Mode::Remove(folders))
         }
         other => bail!("unknown mode {other:?}; expected serve, supervise or remove"),
     }

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let done = match args::parse(std::env::args().skip(1)) {
         Ok(Mode::Serve(options)) => serve::main(*options),
         Ok(Mode::Supervise(argv)) => modes::supervise(&argv),
-        Ok(Mode::Remove(folder)) => remove::remove(&folder),
+        Ok(Mode::Remove(folders)) => folders.iter().try_for_each(|it| remove::remove(it)),
         Err(err) => Err(err),
     };
     match done {

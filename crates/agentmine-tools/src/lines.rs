@@ -1,22 +1,28 @@
-//! Answers lines on stdin that are no messages.
+//! Answers lines on stdin that are no messages, and reads calls of a tool.
 //!
 //! The protocol library drops a line that is too long or is not JSON, and a client that expects a response waits for ever.
 //! [`Lines`] passes only whole lines of JSON on to the library, and [`Answered`] returns an error for each other one. The
 //! library writes these errors too, so they never mix with its responses. While one is written, nothing is read, so at most
 //! one is kept.
+//!
+//! The library finds the type of a message by trying one after the other, which takes longer than a view of a file. So a
+//! call of a tool does not get there: it is made here of the JSON that was read anyway.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rmcp::ErrorData;
-use rmcp::model::{JsonRpcMessage, RequestId};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, JsonRpcMessage, RequestId,
+    RequestMetaObject,
+};
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
-use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize as _, Deserializer as _};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -44,7 +50,7 @@ where
     R: AsyncRead + Send + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (report, faults) = unbounded_channel();
+    let (report, reported) = unbounded_channel();
     let lines = Lines {
         inner: read,
         max: max_line,
@@ -57,9 +63,17 @@ where
     };
     Answered {
         inner: AsyncRwTransport::new_server(lines, write).with_max_line_length(max_line),
-        faults,
+        reported,
         answering: None,
     }
+}
+
+/// A line that is not passed on to the library.
+enum Kept {
+    /// A call of a tool.
+    Call(Box<CallToolRequest>, RequestId),
+    /// It is no message.
+    Fault(Fault),
 }
 
 /// Why a line is no message.
@@ -99,12 +113,12 @@ pub(crate) struct Lines<R> {
     /// A line that is passed on, and how much of it was.
     whole: Vec<u8>,
     passed: usize,
-    report: UnboundedSender<Fault>,
+    report: UnboundedSender<Kept>,
 }
 
 impl<R> Lines<R> {
     /// Looks at what was read, up to the first line to pass on or to report.
-    fn advance(&mut self) -> Option<Fault> {
+    fn advance(&mut self) -> Option<Kept> {
         while !self.chunk.is_empty() && self.whole.is_empty() {
             let newline = self.chunk.iter().position(|byte| *byte == b'\n');
             let rest = self
@@ -120,16 +134,17 @@ impl<R> Lines<R> {
                 self.is_discarding = newline.is_none();
                 let line = std::mem::take(&mut self.line);
                 let start = line.get(..START).unwrap_or(&line);
-                return Some(Fault::TooLong {
+                return Some(Kept::Fault(Fault::TooLong {
                     id: id_of_request(start),
                     max: self.max,
-                });
+                }));
             }
             if newline.is_some() {
                 let line = std::mem::take(&mut self.line);
-                match not_json(&line) {
-                    Some(why) => return Some(Fault::NotJson(why)),
-                    None => self.whole = line,
+                match read(&line) {
+                    Ok(None) => self.whole = line,
+                    Ok(Some((call, id))) => return Some(Kept::Call(call, id)),
+                    Err(error) => return Some(Kept::Fault(Fault::NotJson(error.to_string()))),
                 }
             }
         }
@@ -157,10 +172,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
             }
             this.whole = Vec::new();
             this.passed = 0;
-            if let Some(fault) = this.advance() {
-                // Whoever receives it is the one that polls this, and looks for it first.
-                let _ = this.report.send(fault);
-                cx.waker().wake_by_ref();
+            if let Some(kept) = this.advance() {
+                // Whoever receives it is the one that polls this, and looks for it afterwards.
+                let _ = this.report.send(kept);
                 return Poll::Pending;
             }
             if !this.whole.is_empty() {
@@ -182,15 +196,40 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
     }
 }
 
-/// Why a line is not JSON, as the library reads it. An empty one is no fault.
-fn not_json(line: &[u8]) -> Option<String> {
+/// The call that a line is, if it is one. An error is why it is not JSON, as the library reads it; an empty line is no
+/// fault.
+fn read(line: &[u8]) -> serde_json::Result<Option<(Box<CallToolRequest>, RequestId)>> {
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     let line = line.trim_ascii();
     if line.is_empty() {
+        return Ok(None);
+    }
+    Ok(call(serde_json::from_slice(line)?))
+}
+
+/// The call that a message is. `None` also where the library is to say what is wrong with it.
+fn call(mut message: Value) -> Option<(Box<CallToolRequest>, RequestId)> {
+    let members = message.as_object_mut()?;
+    let is_call = members.get("method")? == "tools/call"
+        && members.get("jsonrpc")? == "2.0"
+        && !members.contains_key("result")
+        && !members.contains_key("error");
+    if !is_call {
         return None;
     }
-    let parsed: Result<Value, serde_json::Error> = serde_json::from_slice(line);
-    parsed.err().map(|error| error.to_string())
+    let id = RequestId::deserialize(members.get("id")?).ok()?;
+    let mut params = members.remove("params")?;
+    let meta = params.as_object_mut()?.remove("_meta");
+    let params = CallToolRequestParams::deserialize(params).ok()?;
+    let mut call = CallToolRequest::new(params);
+    match meta {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(meta)) => {
+            call.extensions.insert(RequestMetaObject::from(meta));
+        }
+        Some(_) => return None,
+    }
+    Some((Box::new(call), id))
 }
 
 /// The id of the request that begins like this, as far as it can be read.
@@ -231,10 +270,10 @@ impl<'de> Visitor<'de> for &mut Members {
     }
 }
 
-/// A transport that answers the lines that [`Lines`] keeps from it.
+/// A transport that gets the calls, and answers the lines, that [`Lines`] keeps from it.
 pub(crate) struct Answered<T> {
     inner: T,
-    faults: UnboundedReceiver<Fault>,
+    reported: UnboundedReceiver<Kept>,
     /// An error that is being sent: nothing more is read until it is written.
     answering: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
@@ -256,10 +295,20 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answered<T> {
                 answering.await;
                 self.answering = None;
             }
-            let fault = tokio::select! {
+            let kept = tokio::select! {
                 biased;
-                Some(fault) = self.faults.recv() => fault,
+                // It comes after the messages that were read before, and is reported while this is polled.
                 message = self.inner.receive() => return message,
+                Some(kept) = self.reported.recv() => kept,
+            };
+            let fault = match kept {
+                Kept::Call(call, id) => {
+                    return Some(JsonRpcMessage::request(
+                        ClientRequest::CallToolRequest(*call),
+                        id,
+                    ));
+                }
+                Kept::Fault(fault) => fault,
             };
             let sending = self.inner.send(fault.response());
             self.answering = Some(Box::pin(async move {
@@ -339,6 +388,80 @@ mod tests {
         assert_eq!(ids, [&Value::Null, &json!(2), &Value::Null, &Value::Null]);
         let text = answers[1]["error"]["message"].as_str().unwrap();
         assert_eq!(text, "the message is longer than 8192 bytes");
+    }
+
+    #[tokio::test]
+    async fn calls_and_other_messages_arrive_in_their_order() {
+        let call = |id: u32| {
+            let params = json!({"name": "x", "arguments": {"text": "y".repeat(200)}});
+            let call =
+                json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            format!("{call}\n")
+        };
+        let input = [
+            call(1),
+            list(2, ""),
+            call(3),
+            "[\n".to_owned(),
+            call(4),
+            list(5, "z"),
+        ];
+        let input = input.concat() + call(6).trim_end();
+        let (received, answers) = exchange(input.into_bytes()).await;
+        assert_eq!(received, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(answers.len(), 1, "{answers:?}");
+    }
+
+    /// Each is read here or by the library, and then as the library reads it.
+    #[test]
+    fn a_call_is_what_the_library_would_read() {
+        let plain = json!({"name": "x", "arguments": {"a": [1, null, 2.5], "b": {"c": "\u{e9}"}}});
+        let with = |key: &str, value: Value| {
+            let mut params = plain.clone();
+            params[key] = value;
+            params
+        };
+        let call = |params: &Value| json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+        let but = |key: &str, value: Value| {
+            let mut message = call(&plain);
+            message[key] = value;
+            message
+        };
+        let read_here = [
+            call(&plain),
+            call(&json!({"name": ""})),
+            call(&with("arguments", Value::Null)),
+            call(&with("other", json!([]))),
+            call(&with("_meta", Value::Null)),
+            call(&with("_meta", json!({"progressToken": 3, "x/y": {"z": 1}}))),
+            call(&with("requestState", json!("s"))),
+            but("id", json!("seven")),
+            but("more", json!(1)),
+        ];
+        let left_to_the_library = [
+            call(&json!({"arguments": {}})),
+            call(&json!([])),
+            call(&with("arguments", json!("text"))),
+            call(&with("_meta", json!(1))),
+            but("id", Value::Null),
+            but("id", json!(1.5)),
+            but("jsonrpc", json!("1.0")),
+            but("method", json!("tools/list")),
+            but("result", Value::Null),
+            but("error", json!({})),
+        ];
+        for (is_here, messages) in [(true, &read_here[..]), (false, &left_to_the_library)] {
+            for message in messages {
+                let line = message.to_string();
+                let kept = read(line.as_bytes()).unwrap();
+                assert_eq!(kept.is_some(), is_here, "{line}");
+                let Some((call, id)) = kept else { continue };
+                let here = JsonRpcMessage::request(ClientRequest::CallToolRequest(*call), id);
+                let there: RxJsonRpcMessage<RoleServer> = serde_json::from_str(&line).unwrap();
+                let [here, there] = [&here, &there].map(|it| serde_json::to_value(it).unwrap());
+                assert_eq!(here, there, "{line}");
+            }
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) struct Shared {
 }
 
 /// A server's response: its result, or its refusal.
-pub(super) type Response = Result<ServerResult, ErrorData>;
+pub(super) type Response = Result<Value, ErrorData>;
 
 /// A command of the handle to the task.
 pub(super) enum Command {
@@ -216,7 +216,14 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
 
     fn receive(&mut self, message: ServerJsonRpcMessage) {
         match message {
-            JsonRpcMessage::Response(response) => self.respond(&response.id, Ok(response.result)),
+            JsonRpcMessage::Response(response) => {
+                let result = match response.result {
+                    // Of a stream: [`lines`](super::lines) reads all results as JSON.
+                    ServerResult::CustomResult(CustomResult(result)) => result,
+                    typed => serde_json::to_value(typed).unwrap_or_default(),
+                };
+                self.respond(&response.id, Ok(result));
+            }
             JsonRpcMessage::Error(error) => match (error.id, self.era) {
                 (Some(id), _) => self.respond(&id, Err(error.error)),
                 // During the handshake at most one request is open, so the error is for that one.

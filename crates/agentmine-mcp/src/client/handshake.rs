@@ -11,7 +11,10 @@
 use std::time::Duration;
 
 use rmcp::ErrorData;
-use rmcp::model::{ErrorCode, ProtocolVersion, ServerCapabilities, ServerPeerInfo, ServerResult};
+use rmcp::model::{
+    DiscoverResult, ErrorCode, InitializeResult, ProtocolVersion, ServerCapabilities,
+    ServerPeerInfo,
+};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -115,7 +118,10 @@ async fn discover(link: &Link, limit: Duration) -> Result<Discovered, String> {
             return Ok(Discovered::Unanswered(pending));
         };
         let error = match response? {
-            Ok(ServerResult::DiscoverResult(found)) => {
+            Ok(result) => {
+                let Ok(found) = serde_json::from_value::<DiscoverResult>(result) else {
+                    return Err(something_else());
+                };
                 if let Some(older) = older_alone(&found.supported_versions) {
                     return Ok(Discovered::Initialize(older));
                 }
@@ -123,7 +129,6 @@ async fn discover(link: &Link, limit: Duration) -> Result<Discovered, String> {
                 let peer = ServerPeerInfo::from_discover_result(version, found);
                 return Ok(Discovered::Peer(Box::new(peer)));
             }
-            Ok(_) => return Err(something_else()),
             Err(error) => error,
         };
         let supported = supported(&error);
@@ -165,9 +170,8 @@ async fn initialize_beside(link: &Link, mut probe: Pending) -> Result<ServerPeer
 
 /// The peer, if the answer is one of the stateless era. May be dropped and called again until it has returned.
 async fn answered_late(probe: &mut Pending) -> Option<ServerPeerInfo> {
-    let Ok(Ok(ServerResult::DiscoverResult(found))) = probe.response().await else {
-        return None;
-    };
+    let result = probe.response().await.ok()?.ok()?;
+    let found: DiscoverResult = serde_json::from_value(result).ok()?;
     let version = common(&found.supported_versions).ok()?.clone();
     Some(ServerPeerInfo::from_discover_result(version, found))
 }
@@ -207,10 +211,10 @@ async fn initialized(
     let pending = link.request(link.next_id(), "initialize", params, None)?;
     let mut pending = pending.never_cancelled();
     let result = match pending.response().await? {
-        Ok(ServerResult::InitializeResult(result)) => result,
-        Ok(_) => return Err(something_else()),
+        Ok(result) => serde_json::from_value::<InitializeResult>(result),
         Err(error) => return Ok(Err(error)),
     };
+    let result = result.map_err(|_| something_else())?;
     link.command(Command::Initialized);
     Ok(Ok(result.into()))
 }

@@ -16,13 +16,14 @@ use agentmine_runtime::config::Secret;
 use futures::stream::BoxStream;
 use http::{HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage};
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpClientTransport,
     StreamableHttpClientTransportConfig, StreamableHttpError, StreamableHttpPostResponse,
 };
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use url::Url;
 
@@ -105,6 +106,14 @@ pub(super) fn transport(
     };
     let transport = StreamableHttpClientTransport::with_client(redacting, config);
     Ok((transport, Listening(listening)))
+}
+
+/// The request as rmcp's type for its method: its transport looks at some of them.
+pub(super) fn request(
+    method: &str,
+    params: Map<String, Value>,
+) -> serde_json::Result<ClientRequest> {
+    serde_json::from_value(json!({"method": method, "params": params}))
 }
 
 /// Whether the stream for the server's own requests is open.

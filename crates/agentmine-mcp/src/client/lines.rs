@@ -19,8 +19,12 @@
 //! the properties in its tests.
 
 use rmcp::ErrorData;
-use rmcp::model::{ErrorCode, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
-use serde::Deserialize as _;
+use rmcp::model::{
+    CustomResult, ErrorCode, JsonRpcMessage, JsonRpcVersion2_0, RequestId, ServerJsonRpcMessage,
+    ServerResult,
+};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 /// Lines that are not messages, between two messages: a server may log to stdout for as long as it answers.
@@ -124,7 +128,7 @@ pub(crate) fn read(line: &[u8]) -> Line {
         return Line::TooMuch;
     }
     match first {
-        b'{' => match serde_json::from_slice(line) {
+        b'{' => match result(line).map_or_else(|| serde_json::from_slice(line), Ok) {
             Ok(message) => Line::Messages(vec![message], 0),
             Err(_) => match unreadable_answer(line) {
                 Some(failure) => Line::Messages(vec![failure], 1),
@@ -142,6 +146,34 @@ pub(crate) fn read(line: &[u8]) -> Line {
             Ok(_) | Err(_) => Line::Garbage,
         },
         _ => Line::Garbage,
+    }
+}
+
+/// The message, if it has a result: as JSON, since rmcp's type is found by trying one after the other. Servers that
+/// write both `result` and `error`, one of them `null`, are understood.
+fn result(line: &[u8]) -> Option<ServerJsonRpcMessage> {
+    #[derive(Deserialize)]
+    struct Message {
+        #[serde(rename = "jsonrpc")]
+        _version: JsonRpcVersion2_0,
+        id: RequestId,
+        result: Value,
+        method: Option<IgnoredAny>,
+        error: Option<ErrorData>,
+    }
+    let message: Message = serde_json::from_slice(line).ok()?;
+    match message {
+        Message {
+            method: Some(_), ..
+        } => None,
+        Message { error: None, .. } => {
+            let result = ServerResult::CustomResult(CustomResult(message.result));
+            Some(JsonRpcMessage::response(result, message.id))
+        }
+        Message { error, result, .. } if result.is_null() => {
+            error.map(|error| JsonRpcMessage::error(error, Some(message.id)))
+        }
+        _ => None,
     }
 }
 

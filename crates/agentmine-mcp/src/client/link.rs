@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use rmcp::model::ClientRequest;
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,16 +14,20 @@ use tokio_util::sync::CancellationToken;
 use super::connection::{Cancel, Command, Connection, Response, Shared, Waiting};
 use super::options::CallProgress;
 
+/// Makes the form of a request that a transport takes, from its method and its parameters.
+pub(super) type MakeRequest = fn(&str, Map<String, Value>) -> serde_json::Result<ClientRequest>;
+
 /// The handle of a connection. The connection ends when it is dropped.
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     commands: mpsc::UnboundedSender<Command>,
     next_id: AtomicI64,
     closed: CancellationToken,
+    make: MakeRequest,
 }
 
 impl Link {
-    pub(super) fn open<T>(transport: T, shared: Arc<Shared>) -> Self
+    pub(super) fn open<T>(transport: T, make: MakeRequest, shared: Arc<Shared>) -> Self
     where
         T: Transport<RoleClient> + 'static,
     {
@@ -35,6 +40,7 @@ impl Link {
             commands,
             next_id: AtomicI64::new(0),
             closed,
+            make,
         }
     }
 
@@ -50,7 +56,7 @@ impl Link {
         params: Map<String, Value>,
         progress: Option<mpsc::Sender<CallProgress>>,
     ) -> Result<Pending, String> {
-        let request = serde_json::from_value(json!({"method": method, "params": params}));
+        let request = (self.make)(method, params);
         let request = request.map_err(|error| format!("{method} cannot be sent: {error}"))?;
         let (sender, response) = oneshot::channel();
         let (alive, last_sign) = watch::channel(Instant::now());

@@ -29,8 +29,6 @@ use std::time::Duration;
 use agentmine_runtime::config::Secret;
 use futures::future::BoxFuture;
 use rmcp::model::ServerCapabilities;
-use rmcp::service::RoleClient;
-use rmcp::transport::Transport;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -78,8 +76,9 @@ impl Client {
         let server = server.into();
         let ending = Ending::default();
         let transport = stdio::Stdio::new(stream, options.limits.max_line, &ending);
+        let link = |shared| Link::open(transport, stdio::request, shared);
         let limit = options.limits.start;
-        let started = Self::start(&server, transport, ending, options, options.era, limit).await;
+        let started = Self::start(&server, link, ending, options, options.era, limit).await;
         started.map_err(|detail| McpError::Connection { server, detail })
     }
 
@@ -109,7 +108,8 @@ impl Client {
                 Ok(it) => it,
                 Err(detail) => return Err(McpError::Connection { server, detail }),
             };
-            match Self::start(&server, transport, ending, options, era, limit).await {
+            let link = |shared| Link::open(transport, http::request, shared);
+            match Self::start(&server, link, ending, options, era, limit).await {
                 Ok(client) => {
                     listening.opened().await;
                     return Ok(client);
@@ -124,17 +124,14 @@ impl Client {
     }
 
     /// An error is a text.
-    async fn start<T>(
+    async fn start(
         server: &str,
-        transport: T,
+        link: impl FnOnce(Arc<Shared>) -> Link,
         ending: Ending,
         options: &ConnectOptions,
         era: Option<Era>,
         limit: Duration,
-    ) -> Result<Self, String>
-    where
-        T: Transport<RoleClient> + 'static,
-    {
+    ) -> Result<Self, String> {
         let logging = options.capabilities.logging;
         let shared = Shared {
             server: server.to_owned(),
@@ -143,7 +140,7 @@ impl Client {
             changes: watch::Sender::new(0),
             logs: logging.then(|| Mutex::new(VecDeque::new())),
         };
-        let link = Link::open(transport, Arc::new(shared));
+        let link = link(Arc::new(shared));
         // Boxed: the state of a handshake is large.
         let shaking: BoxFuture<'_, _> = Box::pin(shake(&link, era, &options.limits));
         let shaken = timeout(limit, shaking).await.unwrap_or_else(|_| {

@@ -121,10 +121,7 @@ impl Requests {
             let deadline = until.min(since + idle);
             if let Ok(response) = timeout_at(deadline, pending.response()).await {
                 return match response.map_err(NoReply::Broken)? {
-                    Ok(result) => match serde_json::to_value(result) {
-                        Ok(result) => Ok(Reply::Result(result)),
-                        Err(error) => Err(NoReply::Broken(error.to_string())),
-                    },
+                    Ok(result) => Ok(Reply::Result(result)),
                     Err(refusal) => Ok(Reply::Refused(refusal)),
                 };
             }

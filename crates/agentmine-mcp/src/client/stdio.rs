@@ -5,9 +5,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, CustomRequest, JsonRpcMessage, JsonRpcRequest, RequestId,
+    ServerJsonRpcMessage,
+};
 use rmcp::service::RoleClient;
 use rmcp::transport::Transport;
+use serde::Serialize;
+use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -93,9 +98,8 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
         let (write, ending) = (self.write.clone(), self.ending.clone());
         async move {
-            let mut line = serde_json::to_vec(&message)?;
+            let line = line(&message)?;
             drop(message);
-            line.push(b'\n');
             let written = write_all(&mut *write.lock().await, &line).await;
             written.map_err(|error| match error.kind() {
                 io::ErrorKind::TimedOut => {
@@ -134,6 +138,43 @@ impl<S: AsyncRead + AsyncWrite + Send + 'static> Transport<RoleClient> for Stdio
     async fn close(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The request without rmcp's type for its method, which would take longer to make and to write than all else
+/// here.
+#[expect(clippy::unnecessary_wraps, reason = "a `MakeRequest`")]
+pub(super) fn request(
+    method: &str,
+    params: Map<String, Value>,
+) -> serde_json::Result<ClientRequest> {
+    let request = CustomRequest::new(method, Some(params.into()));
+    Ok(ClientRequest::CustomRequest(request))
+}
+
+/// The line of a message.
+fn line(message: &ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Request<'a> {
+        jsonrpc: &'static str,
+        id: &'a RequestId,
+        method: &'a str,
+        params: &'a Option<Value>,
+    }
+    let mut line = match message {
+        JsonRpcMessage::Request(JsonRpcRequest {
+            id,
+            request: ClientRequest::CustomRequest(request),
+            ..
+        }) => serde_json::to_vec(&Request {
+            jsonrpc: "2.0",
+            id,
+            method: &request.method,
+            params: &request.params,
+        }),
+        message => serde_json::to_vec(message),
+    }?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 /// The time limit is for each part that the server reads, not for the whole.

@@ -246,25 +246,23 @@ fn read(folder: &Path) -> Option<Record> {
 async fn delete(folder: &Path) -> Result<(), SandboxError> {
     let state_dir = folder.parent().unwrap_or(folder);
     let guest = programs::install(state_dir)?.join(GUEST);
-    for doomed in [folder.join(WORKSPACE), folder.to_owned()] {
-        let mut remove = tokio::process::Command::new(&guest);
-        remove.arg("remove").arg(&doomed).env_clear();
-        remove.stdin(Stdio::null()).kill_on_drop(true);
-        // Ctrl-C in a terminal ends the worker, which still removes its sandboxes.
-        remove.process_group(0);
-        let removed = tokio::time::timeout(REMOVAL, remove.output()).await;
-        let why = match removed {
-            Ok(Ok(done)) if done.status.success() => continue,
-            Ok(Ok(done)) => {
-                let stderr = String::from_utf8_lossy(&done.stderr);
-                format!("{}: {:.400}", done.status, stderr.trim())
-            }
-            Ok(Err(err)) => format!("{}: {err}", guest.display()),
-            Err(_) => format!("it took longer than {} s", REMOVAL.as_secs()),
-        };
-        return Err(SandboxError::Unavailable(why));
-    }
-    Ok(())
+    let mut remove = tokio::process::Command::new(&guest);
+    // The record goes last.
+    remove.arg("remove").arg(folder.join(WORKSPACE)).arg(folder);
+    remove.env_clear().stdin(Stdio::null()).kill_on_drop(true);
+    // Ctrl-C in a terminal ends the worker, which still removes its sandboxes.
+    remove.process_group(0);
+    let removed = tokio::time::timeout(REMOVAL, remove.output()).await;
+    let why = match removed {
+        Ok(Ok(done)) if done.status.success() => return Ok(()),
+        Ok(Ok(done)) => {
+            let stderr = String::from_utf8_lossy(&done.stderr);
+            format!("{}: {:.400}", done.status, stderr.trim())
+        }
+        Ok(Err(err)) => format!("{}: {err}", guest.display()),
+        Err(_) => format!("it took longer than {} s", REMOVAL.as_secs()),
+    };
+    Err(SandboxError::Unavailable(why))
 }
 
 fn refused(path: &Path, err: &io::Error) -> SandboxError {

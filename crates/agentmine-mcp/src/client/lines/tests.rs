@@ -215,3 +215,39 @@ fn half_a_line_is_known_as_one() {
     lines.push(b"\n", |_| {}).unwrap();
     assert!(!lines.half());
 }
+
+#[test]
+fn a_result_is_kept_as_it_is_and_one_of_result_and_error_may_be_null() {
+    // Fields of rmcp's types with other values, and none of them.
+    let result =
+        json!({"content": [{"type": "hologram"}], "nextCursor": 3, "isError": "no", "more": null});
+    let line = json!({"jsonrpc": "2.0", "id": "5", "result": result}).to_string();
+    assert_eq!(message(line.as_bytes()).unwrap()["result"], result);
+    for (line, expected) in [
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}"#,
+            Some(json!({"jsonrpc": "2.0", "id": 1, "result": {"a": 1}})),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":-1,"message":"m"}}"#,
+            Some(json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "m"}})),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":null}"#,
+            Some(json!({"jsonrpc": "2.0", "id": 1, "result": null})),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":-1,"message":"m"}}"#,
+            None,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}"#,
+            None,
+        ),
+        (r#"{"jsonrpc":"1.0","id":1,"result":{}}"#, None),
+        (r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#, None),
+        (r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, None),
+    ] {
+        assert_eq!(message(line.as_bytes()), expected, "{line}");
+    }
+}
