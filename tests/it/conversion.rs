@@ -421,3 +421,39 @@ async fn the_keys_of_the_conversion_are_obeyed_on_github() {
 async fn the_keys_of_the_conversion_are_obeyed_on_gitlab() {
     the_keys_are_obeyed(Rig::local_gitlab(solves_demo()).await).await;
 }
+
+/// A person merges what is there, and the agent pushes more.
+async fn merged_before_the_work_is_done(rig: Rig) {
+    let mut rig = converting(rig);
+    rig.config["issue_to_mr_conversion"]["auto_draft"] = false.into();
+    let number = rig.produce_issue().await;
+    rig.model.hold_at(1);
+    let consumer = rig.spawn("consumer", &[]);
+    rig.model.wait_for_held(1).await;
+    let pull = only_pull(&rig);
+    rig.forge.merge(DEMO, pull.number);
+    rig.model.release();
+    let task = rig.wait_ended(1).await.remove(0);
+    consumer.terminate();
+    consumer.end().await;
+    assert_eq!(task.state, TaskState::Ended(EndState::Stopped));
+    let reason = task.reason.unwrap();
+    for part in ["somebody merged", &pull.head] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    assert_eq!(subjects(&rig, &pull.head), ["Greet the person named"]);
+    assert!(rig.forge.is_open(DEMO, number));
+    // The branch of a merged pull request is removed, except where it has more.
+    rig.produce().await;
+    assert_eq!(subjects(&rig, &pull.head), ["Greet the person named"]);
+}
+
+#[tokio::test]
+async fn what_is_pushed_after_a_merge_is_not_lost_on_github() {
+    merged_before_the_work_is_done(Rig::local(solves_demo()).await).await;
+}
+
+#[tokio::test]
+async fn what_is_pushed_after_a_merge_is_not_lost_on_gitlab() {
+    merged_before_the_work_is_done(Rig::local_gitlab(solves_demo()).await).await;
+}

@@ -78,10 +78,6 @@ impl Model for RedactingModel {
         self.model.estimate(request)
     }
 
-    fn counts_tokens(&self) -> bool {
-        self.model.counts_tokens()
-    }
-
     /// Streamed deltas are passed on without redaction: a secret may be split across two of them.
     async fn reply(
         &self,

@@ -77,10 +77,6 @@ impl Model for TracedModel {
         self.model.estimate(request)
     }
 
-    fn counts_tokens(&self) -> bool {
-        self.model.counts_tokens()
-    }
-
     async fn reply(
         &self,
         request: ModelRequest<'_>,

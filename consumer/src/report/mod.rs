@@ -60,6 +60,9 @@ pub(crate) async fn report(
         if pull.is_rejected() {
             return Err(rejected(ctx, &pull));
         }
+        if pull.was_merged_without(head) {
+            return Err(merged_before(ctx, &pull, &prepared.branches.work));
+        }
         let url = pull.url;
         let report = || ctx.effects.report_done(&url, missing, &session);
         let reported = ctx.heartbeat.patiently(report).await;
@@ -141,6 +144,18 @@ fn rejected(ctx: &SessionContext, pull: &PullRequest) -> SessionError {
     let name = ctx.task.item.tracker.pull_request();
     // The number and not the URL: a reason is untrusted text, so links in it are broken in the comment.
     Interrupt::Stopped(format!("somebody closed the {name} {}", pull.number)).into()
+}
+
+/// A person merged the pull request during the work: the rest is on its branch, and only a person knows whether it is
+/// wanted.
+fn merged_before(ctx: &SessionContext, pull: &PullRequest, branch: &str) -> SessionError {
+    let name = ctx.task.item.tracker.pull_request();
+    let number = pull.number;
+    Interrupt::Stopped(format!(
+        "somebody merged the {name} {number} before the work was done. What was pushed after that is on the branch {branch} and \
+         in no {name}"
+    ))
+    .into()
 }
 
 /// The error for a session that pushed nothing: the reason, with the agent's last message.

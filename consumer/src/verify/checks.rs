@@ -256,7 +256,7 @@ impl<'a> CheckRunner<'a> {
             Ok(cloned) => Ok(Fresh { workspace, cloned }),
             Err(error) => {
                 ctx.discard(workspace.sandbox.name()).await;
-                Err(error)
+                Err(renamed(error))
             }
         }
     }
@@ -601,6 +601,17 @@ fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {
         output,
         duration_ms: millis(done.duration),
         standing: Standing::Ran,
+    }
+}
+
+/// The branch was there when the task began, so it was renamed or removed meanwhile: another attempt begins with what the
+/// repository has then.
+fn renamed(error: SessionError) -> SessionError {
+    match error {
+        SessionError::Workspace(WorkspaceError::NoSuchBranch { branch, output }) => {
+            WorkspaceError::Clone { branch, output }.into()
+        }
+        error => error,
     }
 }
 

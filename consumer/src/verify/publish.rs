@@ -31,6 +31,10 @@ const SEQUENCER: &str = ".git/sequencer";
 /// Follows the path of a file in Git LFS.
 const LFS: &str = "//lfs";
 
+/// Of a rebase that was not finished.
+const NOTHING_ON_TOP: &str = "the branch is to be rebased, and what is checked out is the commit to rebase onto, without any commit \
+    of the branch. It was not pushed, since all of them would be lost";
+
 /// How many files that were omitted are named.
 const MAX_NAMED: usize = 5;
 
@@ -77,6 +81,12 @@ pub(super) async fn publish(
     if pushed.as_deref() == Some(head) || (pushed.is_none() && head == began) {
         return Ok(Published {
             failure: unpushable,
+            left_out: notes,
+        });
+    }
+    if prepared.rebases.is_some() && head == prepared.base {
+        return Ok(Published {
+            failure: Some(NOTHING_ON_TOP.to_owned()),
             left_out: notes,
         });
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use agentmine_domain::{Budget, Usage};
 use agentmine_llm::{
-    CallState, ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, ToolCall, ToolSpec,
+    CallState, ConversationId, Delta, LlmError, Model, ModelReply, ModelRequest, Stop, ToolCall,
+    ToolSpec,
 };
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -101,6 +102,8 @@ const TRUNCATED: &str = "not run: the conversation was truncated";
 /// How long a session that has to end waits until the journal has what its last request may have cost.
 const LAST_ENTRY: Duration = Duration::from_secs(5);
 const OUT_OF_TIME: &str = "not run: the time limit of the task was reached";
+const WINDOW_FULL: &str =
+    "the conversation fills the model's context window, and nothing of it can be omitted";
 const REPEATED: &str = "not run: the call before it repeats earlier ones";
 /// How the warning of a limit begins. A resumed conversation has it only once.
 const NEAR_LIMIT: &str = "A limit of this task is near: ";
@@ -142,11 +145,21 @@ impl<E> Execution<'_, E> {
             }
             if let Some(fault) = Unusable::of(&reply, &self.tools.specs()) {
                 unusable_replies += 1;
+                let is_last = unusable_replies >= self.limits.empty_replies;
+                // Model APIs require a result for every call.
+                self.close_calls(fault.refusal()).await?;
+                // Some servers do not distinguish a full window, where shorter replies do not help, from the output limit.
+                if reply.stop == Stop::WindowFull || (is_last && fault == Unusable::Cut) {
+                    let why = "there is no room for a reply";
+                    if self.omit_results(why, Duration::ZERO).await? {
+                        unusable_replies = 0;
+                    } else if reply.stop == Stop::WindowFull {
+                        return Ok(Finished::Full(WINDOW_FULL.to_owned()));
+                    }
+                }
                 if unusable_replies >= self.limits.empty_replies {
                     return Ok(Finished::Stuck(fault.stuck(unusable_replies)));
                 }
-                // Model APIs require a result for every call.
-                self.close_calls(fault.refusal()).await?;
                 self.send(fault.prompt()).await?;
                 continue;
             }
@@ -253,7 +266,7 @@ impl<E> Execution<'_, E> {
                 answer = self.fitting_request(&specs).await?;
             }
         }
-        let (reply, mut used) = match answer {
+        let (reply, mut used, is_estimated) = match answer {
             Ok(answer) => answer,
             // The work so far is measured and reported, as with any other limit.
             Err(error @ LlmError::ContextTooLong(_)) => return Ok(Answer::Full(error.to_string())),
@@ -271,8 +284,7 @@ impl<E> Execution<'_, E> {
         self.append(entry, begun.elapsed()).await?;
         Ok(Answer::Reply {
             reply,
-            input_tokens: (used.model_calls == 1 && self.model.counts_tokens())
-                .then_some(used.input_tokens),
+            input_tokens: (used.model_calls == 1 && !is_estimated).then_some(used.input_tokens),
         })
     }
 
@@ -309,7 +321,7 @@ impl<E> Execution<'_, E> {
     async fn fitting_request(
         &mut self,
         specs: &[ToolSpec],
-    ) -> Result<Result<(ModelReply, Usage), LlmError>, AgentError<E>> {
+    ) -> Result<Result<(ModelReply, Usage, bool), LlmError>, AgentError<E>> {
         loop {
             let begun = Instant::now();
             let answer = self.request(specs).await?;
@@ -320,27 +332,36 @@ impl<E> Execution<'_, E> {
             if self.limits.budget.out_of_time(self.elapsed()).is_some() {
                 return Ok(answer);
             }
-            let Some(count) = self.history.omissible_results() else {
+            let why = overflow.to_string();
+            if !self.omit_results(&why, begun.elapsed()).await? {
                 return Ok(answer);
-            };
-            let note = Entry::Note {
-                text: format!(
-                    "the conversation is too long for the model: {}. It continues without the results of its first {count} calls.",
-                    overflow.to_string().trim_end_matches('.')
-                ),
-                fact: Some(NoteFact::ResultsOmitted(count)),
-            };
-            self.append(note, begun.elapsed()).await?;
-            self.history.omit_results(count);
-            *self.conversation = ConversationId::unique();
+            }
         }
     }
 
-    /// Sends the conversation.
+    /// Omits older results of a conversation that is too long for the model. `false`: there are none to omit.
+    async fn omit_results(&mut self, why: &str, took: Duration) -> Result<bool, E> {
+        let Some(count) = self.history.omissible_results() else {
+            return Ok(false);
+        };
+        let note = Entry::Note {
+            text: format!(
+                "the conversation is too long for the model: {}. It continues without the results of its first {count} calls.",
+                why.trim_end_matches('.')
+            ),
+            fact: Some(NoteFact::ResultsOmitted(count)),
+        };
+        self.append(note, took).await?;
+        self.history.omit_results(count);
+        *self.conversation = ConversationId::unique();
+        Ok(true)
+    }
+
+    /// Sends the conversation. Beside the reply: whether its tokens are an estimate.
     async fn request(
         &mut self,
         specs: &[ToolSpec],
-    ) -> Result<Result<(ModelReply, Usage), LlmError>, AgentError<E>> {
+    ) -> Result<Result<(ModelReply, Usage, bool), LlmError>, AgentError<E>> {
         let begun = Instant::now();
         let request = ModelRequest {
             messages: self.history.messages(),
@@ -357,11 +378,12 @@ impl<E> Execution<'_, E> {
             biased;
             end = self.journal.interrupted() => end,
             answer = reply => {
+                let is_estimated = request.state.is_estimated();
                 if answer.is_err() {
                     let usage = request.lost(self.model);
                     self.count_lost(usage, begun.elapsed()).await?;
                 }
-                return Ok(answer);
+                return Ok(answer.map(|(reply, usage)| (reply, usage, is_estimated)));
             }
         };
         if has_begun {

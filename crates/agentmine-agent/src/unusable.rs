@@ -43,7 +43,7 @@ impl Unusable {
     /// Why this reply cannot be used; `None` if it can.
     pub(crate) fn of(reply: &ModelReply, tools: &[ToolSpec]) -> Option<Self> {
         match reply.stop {
-            Stop::Length => return Some(Self::Cut),
+            Stop::Length | Stop::WindowFull => return Some(Self::Cut),
             Stop::Filtered => return Some(Self::Filtered),
             Stop::EndTurn | Stop::ToolCalls => {}
         }

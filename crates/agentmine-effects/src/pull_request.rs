@@ -108,7 +108,8 @@ impl EarlierPullRequest {
 
 impl Effects {
     /// Opens the pull request. If an earlier attempt already opened it, updates its text unless that reports this result of
-    /// `commit` already: checks that ran again may have ended differently. `missing` is set if the result is partial.
+    /// `commit` already: checks that ran again may have ended differently. `missing` is set if the result is partial. Nothing
+    /// is recorded of one that was merged without `commit` ([`PullRequest::was_merged_without`]).
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
@@ -144,6 +145,8 @@ impl Effects {
             true => None,
         };
         let pull = match found {
+            // What was pushed after that is in no pull request.
+            Some(pull) if pull.was_merged_without(commit) => return Ok(pull),
             Some(pull) => {
                 if pull.open && is_outdated {
                     self.tracker
@@ -226,6 +229,7 @@ impl Effects {
             url: self.task.url.clone(),
             open: true,
             merged: false,
+            head: String::new(),
         }
     }
 
@@ -287,6 +291,7 @@ impl Effects {
                     url: record.pull.url.clone(),
                     open: true,
                     merged: false,
+                    head: String::new(),
                 })
             }
             (Err(error), None) => return Err(error.into()),

@@ -29,6 +29,8 @@ struct Requests {
     newest: Newest,
     /// Earlier ones whose replies did not come whole.
     lost: u32,
+    /// Whether the server has not counted the tokens of the reply.
+    is_estimated: bool,
 }
 
 /// How far the newest request of a call has come.
@@ -80,10 +82,21 @@ impl CallState {
         self.requests().newest = Newest::Answered;
     }
 
+    /// The tokens of the reply are an estimate, since its server has not counted them.
+    pub fn estimated(&self) {
+        self.requests().is_estimated = true;
+    }
+
+    /// Whether the tokens of the reply are an estimate.
+    #[must_use]
+    pub fn is_estimated(&self) -> bool {
+        self.requests().is_estimated
+    }
+
     /// What the call may have cost if its reply is no longer waited for, where one request costs `each`.
     #[must_use]
     pub fn abandoned(&self, each: Usage) -> Usage {
-        let Requests { newest, lost } = *self.requests();
+        let Requests { newest, lost, .. } = *self.requests();
         let open = match newest {
             Newest::Waiting => 0,
             // A reply that nobody received is paid for too.
@@ -95,7 +108,7 @@ impl CallState {
     /// What the requests of a call that is over may have cost beside that of its reply, where one costs `each`.
     #[must_use]
     pub fn lost(&self, each: Usage) -> Usage {
-        let Requests { newest, lost } = *self.requests();
+        let Requests { newest, lost, .. } = *self.requests();
         let cut_off = match newest {
             // The time of the whole call was over.
             Newest::InFlight | Newest::Begun => 1,

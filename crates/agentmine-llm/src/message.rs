@@ -185,6 +185,8 @@ pub enum Stop {
     ToolCalls,
     /// It reached the limit of tokens: text and the last call may be cut.
     Length,
+    /// It was cut off where the conversation had filled the model's context window.
+    WindowFull,
     /// The provider's content filter ended it.
     Filtered,
 }

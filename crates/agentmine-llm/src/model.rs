@@ -97,10 +97,6 @@ pub trait Model: Send + Sync + 'static {
     fn estimate(&self, _request: &ModelRequest<'_>) -> Usage {
         Usage::default()
     }
-    /// Whether the input tokens of the newest reply are the server's own count, and not an estimate.
-    fn counts_tokens(&self) -> bool {
-        true
-    }
     /// Asks the API what it offers, once and without cost. Without a server there is nothing to ask.
     async fn probe(&self) -> Result<Probe, LlmError> {
         Ok(Probe::default())

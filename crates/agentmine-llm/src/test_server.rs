@@ -23,6 +23,8 @@ pub(crate) enum Act {
     Keep(String),
     /// The head of a stream and then comments, until the client goes away.
     Comments,
+    /// These bytes, then comments for half a second, then the other bytes.
+    Think(String, String),
 }
 
 pub(crate) struct Server {
@@ -108,6 +110,14 @@ async fn serve(
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 return;
+            }
+            Act::Think(before, after) => {
+                let _ = socket.write_all(before.as_bytes()).await;
+                for _ in 0..50 {
+                    let _ = socket.write_all(b"3\r\n:\n\n\r\n").await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                let _ = socket.write_all(after.as_bytes()).await;
             }
             Act::Stall(bytes) => {
                 socket.write_all(bytes.as_bytes()).await.unwrap();

@@ -1,28 +1,29 @@
 //! Answers lines on stdin that are no messages, and reads calls of a tool.
 //!
 //! The protocol library drops a line that is too long or is not JSON, and a client that expects a response waits for ever.
-//! [`Lines`] passes only whole lines of JSON on to the library, and [`Answered`] returns an error for each other one. The
+//! [`Lines`] passes only whole lines of JSON on to the library's reader, and [`Answered`] returns an error for each other one. The
 //! library writes these errors too, so they never mix with its responses. While one is written, nothing is read, so at most
 //! one is kept.
 //!
-//! The library finds the type of a message by trying one after the other, which takes longer than a view of a file. So a
-//! call of a tool does not get there: it is made here of the JSON that was read anyway.
+//! The library finds the type of a message by trying one after the other, which takes longer than a view of a file. So
+//! [`Lines`] reads calls of a tool itself, and keeps them from the library's reader too.
 
 use std::fmt;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use rmcp::ErrorData;
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientRequest, JsonRpcMessage, RequestId,
-    RequestMetaObject,
+    CallToolRequest, CallToolRequestParams, ClientRequest, JsonRpcMessage, JsonRpcVersion2_0,
+    RequestId,
 };
 use rmcp::service::{RoleServer, RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize as _, Deserializer as _};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -173,7 +174,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
             this.whole = Vec::new();
             this.passed = 0;
             if let Some(kept) = this.advance() {
-                // Whoever receives it is the one that polls this, and looks for it afterwards.
+                // Whoever receives it is the one that polls this, and looks for it before and afterwards.
                 let _ = this.report.send(kept);
                 return Poll::Pending;
             }
@@ -196,40 +197,48 @@ impl<R: AsyncRead + Unpin> AsyncRead for Lines<R> {
     }
 }
 
-/// The call that a line is, if it is one. An error is why it is not JSON, as the library reads it; an empty line is no
-/// fault.
+/// The call that a line is, if it is one. An error is why it is not JSON; an empty line is no fault.
 fn read(line: &[u8]) -> serde_json::Result<Option<(Box<CallToolRequest>, RequestId)>> {
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     let line = line.trim_ascii();
     if line.is_empty() {
         return Ok(None);
     }
-    Ok(call(serde_json::from_slice(line)?))
+    if let Some(call) = std::str::from_utf8(line).ok().and_then(call) {
+        return Ok(Some(call));
+    }
+    serde_json::from_slice::<Value>(line).map(|_| None)
 }
 
 /// The call that a message is. `None` also where the library is to say what is wrong with it.
-fn call(mut message: Value) -> Option<(Box<CallToolRequest>, RequestId)> {
-    let members = message.as_object_mut()?;
-    let is_call = members.get("method")? == "tools/call"
-        && members.get("jsonrpc")? == "2.0"
-        && !members.contains_key("result")
-        && !members.contains_key("error");
-    if !is_call {
+fn call(message: &str) -> Option<(Box<CallToolRequest>, RequestId)> {
+    #[derive(Deserialize)]
+    struct Message {
+        #[serde(rename = "jsonrpc")]
+        _version: JsonRpcVersion2_0,
+        id: RequestId,
+        method: String,
+        params: CallToolRequestParams,
+        #[serde(default, deserialize_with = "is_there")]
+        result: bool,
+        #[serde(default, deserialize_with = "is_there")]
+        error: bool,
+    }
+    let message: Message = serde_json::from_str(message).ok()?;
+    if message.method != "tools/call" || message.result || message.error {
         return None;
     }
-    let id = RequestId::deserialize(members.get("id")?).ok()?;
-    let mut params = members.remove("params")?;
-    let meta = params.as_object_mut()?.remove("_meta");
-    let params = CallToolRequestParams::deserialize(params).ok()?;
+    let mut params = message.params;
+    let meta = params.meta.take();
     let mut call = CallToolRequest::new(params);
-    match meta {
-        None | Some(Value::Null) => {}
-        Some(Value::Object(meta)) => {
-            call.extensions.insert(RequestMetaObject::from(meta));
-        }
-        Some(_) => return None,
-    }
-    Some((Box::new(call), id))
+    // Where the library looks for it.
+    meta.and_then(|meta| call.extensions.insert(meta));
+    Some((Box::new(call), message.id))
+}
+
+/// A member that is there, with any value.
+fn is_there<'de, D: Deserializer<'de>>(member: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(member).map(|_| true)
 }
 
 /// The id of the request that begins like this, as far as it can be read.
@@ -295,11 +304,27 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answered<T> {
                 answering.await;
                 self.answering = None;
             }
-            let kept = tokio::select! {
-                biased;
-                // It comes after the messages that were read before, and is reported while this is polled.
-                message = self.inner.receive() => return message,
-                Some(kept) = self.reported.recv() => kept,
+            let kept = {
+                let reported = &mut self.reported;
+                let mut inner = pin!(self.inner.receive());
+                // What was reported comes before all that is not read yet. Looked for by each poll, since tokio may cut one short
+                // after the report.
+                poll_fn(|cx| {
+                    if let Ok(kept) = reported.try_recv() {
+                        return Poll::Ready(Ok(kept));
+                    }
+                    if let Poll::Ready(message) = inner.as_mut().poll(cx) {
+                        return Poll::Ready(Err(message));
+                    }
+                    reported
+                        .try_recv()
+                        .map_or(Poll::Pending, |kept| Poll::Ready(Ok(kept)))
+                })
+                .await
+            };
+            let kept = match kept {
+                Ok(kept) => kept,
+                Err(message) => return message,
             };
             let fault = match kept {
                 Kept::Call(call, id) => {
@@ -325,6 +350,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Answered<T> {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::GetMeta as _;
     use serde_json::json;
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
@@ -412,6 +438,31 @@ mod tests {
         assert_eq!(answers.len(), 1, "{answers:?}");
     }
 
+    /// With one unit left of what tokio lets a task do at a time, between a read and the look for what it reported.
+    #[tokio::test]
+    async fn a_call_is_neither_lost_nor_overtaken_when_its_poll_is_cut_short() {
+        let params = json!({"name": "x"});
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        for left in 0..4 {
+            for (more, expected) in [("".to_owned(), vec![1]), (list(2, ""), vec![1, 2])] {
+                let (mut client, stdin) = tokio::io::duplex(1 << 16);
+                let input = format!("{call}\n{more}");
+                client.write_all(input.as_bytes()).await.unwrap();
+                drop(client);
+                let mut transport = answered(stdin, tokio::io::sink(), MAX);
+                tokio::task::yield_now().await;
+                for _ in left..128 {
+                    tokio::task::consume_budget().await;
+                }
+                let mut received = Vec::new();
+                while let Some(JsonRpcMessage::Request(request)) = transport.receive().await {
+                    received.push(request.id.into_json_value());
+                }
+                assert_eq!(received, expected, "with {left} left");
+            }
+        }
+    }
+
     /// Each is read here or by the library, and then as the library reads it.
     #[test]
     fn a_call_is_what_the_library_would_read() {
@@ -449,6 +500,7 @@ mod tests {
             but("method", json!("tools/list")),
             but("result", Value::Null),
             but("error", json!({})),
+            but("error", Value::Null),
         ];
         for (is_here, messages) in [(true, &read_here[..]), (false, &left_to_the_library)] {
             for message in messages {
@@ -458,10 +510,28 @@ mod tests {
                 let Some((call, id)) = kept else { continue };
                 let here = JsonRpcMessage::request(ClientRequest::CallToolRequest(*call), id);
                 let there: RxJsonRpcMessage<RoleServer> = serde_json::from_str(&line).unwrap();
+                let [meta, expected] = [&here, &there].map(|it| match it {
+                    JsonRpcMessage::Request(it) => it.request.get_meta().clone(),
+                    _ => panic!("not a request"),
+                });
+                assert_eq!(meta, expected, "{line}");
                 let [here, there] = [&here, &there].map(|it| serde_json::to_value(it).unwrap());
                 assert_eq!(here, there, "{line}");
             }
         }
+    }
+
+    #[test]
+    fn a_key_that_comes_twice_is_left_to_the_library() {
+        for line in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","name":"y"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{"name":"x"}}"#,
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/call","params":{"name":"x"}}"#,
+        ] {
+            assert!(read(line.as_bytes()).unwrap().is_none(), "{line}");
+        }
+        let not_utf8 = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{\"name\":\"x\"},\"more\":\"\xff\"}";
+        read(not_utf8).unwrap_err();
     }
 
     #[test]

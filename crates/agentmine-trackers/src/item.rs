@@ -320,6 +320,8 @@ pub struct PullRequest {
     pub open: bool,
     /// Whether it was merged.
     pub merged: bool,
+    /// The commit of its branch, of a merged one that which was merged; empty if the tracker does not say.
+    pub head: String,
 }
 
 impl PullRequest {
@@ -327,6 +329,12 @@ impl PullRequest {
     #[must_use]
     pub fn is_rejected(&self) -> bool {
         !self.open && !self.merged
+    }
+
+    /// Whether somebody merged it while its branch was at another commit.
+    #[must_use]
+    pub fn was_merged_without(&self, commit: &str) -> bool {
+        self.merged && !self.head.is_empty() && self.head != commit
     }
 }
 

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use agentmine_domain::{
     EndState, ItemKind, ItemRef, NewTask, Priority, Round, RoundCause, Task, TaskState,
 };
-use agentmine_effects::{Effects, Pushers};
+use agentmine_effects::{Effects, Pushers, ReportedCommit};
 use agentmine_runtime::config::BranchRemovalRule;
 use agentmine_store::Enqueued;
-use agentmine_trackers::{CheckMarks, OpenPull, OpenPulls, Tracker, TrackerError};
+use agentmine_trackers::{CheckMarks, OpenPull, OpenPulls, PullRequest, Tracker, TrackerError};
 use anyhow::Result;
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -377,7 +377,7 @@ impl Look<'_> {
             None => ("gone", "it is gone", false),
         };
         if let Some(pull) = found.filter(|_| removes)
-            && self.remove_branch(pull.number, open).await? == Removal::Later
+            && self.remove_branch(&pull, open).await? == Removal::Later
         {
             return Ok(());
         }
@@ -385,11 +385,11 @@ impl Look<'_> {
     }
 
     /// Removes the branch of an ended pull request, unless a task works on it, or another pull request is for it.
-    async fn remove_branch(&self, number: u64, open: &OpenPulls) -> Result<Removal> {
+    async fn remove_branch(&self, ended: &PullRequest, open: &OpenPulls) -> Result<Removal> {
         let (item, head) = (&self.origin.item, self.origin.branch());
         let pull = ItemRef {
             kind: ItemKind::PullRequest,
-            number,
+            number: ended.number,
             ..item.clone()
         };
         let newest = self.deps.store.latest_task(&pull).await?;
@@ -406,7 +406,10 @@ impl Look<'_> {
         if commit.is_none() {
             commit = self.effects(self.origin).reported_commit().await?;
         }
-        if let Some(ours) = commit.filter(|it| it.pushers == Pushers::Us) {
+        // What was pushed after it was merged is nowhere else.
+        let is_all = |it: &ReportedCommit| !ended.was_merged_without(&it.commit);
+        let removable = |it: &ReportedCommit| it.pushers == Pushers::Us && is_all(it);
+        if let Some(ours) = commit.filter(removable) {
             self.effects(self.origin)
                 .remove_branch(&ours.commit)
                 .await?;

@@ -240,12 +240,14 @@ fn node(inner: &Inner, state: &mut State, variables: &Value) -> Result<Value, St
 fn merged(state: &mut State, variables: &Value) -> Result<Value, String> {
     let found = named(state, &variables["input"], "pullRequestId");
     let (repo, at) = found.ok_or(UNKNOWN)?;
+    let head = repo.issues[at].pull.as_ref();
+    let head = head.and_then(|pull| repo.sha(&pull.head));
     let issue = &mut repo.issues[at];
     let pull = issue.pull.as_mut().ok_or(UNKNOWN)?;
     if pull.draft || !issue.open || !git::merge(&repo.git_dir, &pull.head, &pull.base) {
         return Err("Pull Request is not mergeable".to_owned());
     }
-    pull.merged = true;
+    pull.merge(head);
     issue.open = false;
     issue.updated_at = chrono::Utc::now();
     Ok(json!({ "mergePullRequest": { "clientMutationId": null } }))

@@ -45,10 +45,14 @@ impl Forge {
             let issue = repo.issue(number).expect("the pull request exists");
             let pull = issue.pull.as_ref().expect("it is a pull request");
             assert!(git::merge(&repo.git_dir, &pull.head, &pull.base));
+            let head = repo.sha(&pull.head);
             let issue = repo.issue_mut(number).expect("the pull request exists");
             issue.open = false;
             issue.updated_at = Utc::now();
-            issue.pull.iter_mut().for_each(|pull| pull.merged = true);
+            issue
+                .pull
+                .iter_mut()
+                .for_each(|pull| pull.merge(head.clone()));
         });
     }
 

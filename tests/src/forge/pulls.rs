@@ -224,7 +224,10 @@ fn merge(state: &mut State, ask: &Ask, name: &str, number: &str) -> Answer {
     if let Some(issue) = repo.issue_mut(number) {
         issue.open = false;
         issue.updated_at = chrono::Utc::now();
-        issue.pull.iter_mut().for_each(|pull| pull.merged = true);
+        issue
+            .pull
+            .iter_mut()
+            .for_each(|pull| pull.merge(head.clone()));
     }
     Answer::ok(
         json!({ "sha": merged, "merged": true, "message": "Pull Request successfully merged" }),
@@ -232,10 +235,10 @@ fn merge(state: &mut State, ask: &Ask, name: &str, number: &str) -> Answer {
 }
 
 fn pull_json(inner: &Inner, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
-    let side = |branch: &str| {
+    let side = |branch: &str, sha: Option<String>| {
         json!({
             "ref": branch, "label": format!("{}:{branch}", repo.owner()),
-            "sha": repo.sha(branch), "repo": repo_json(inner, repo),
+            "sha": sha.or_else(|| repo.sha(branch)), "repo": repo_json(inner, repo),
         })
     };
     json!({
@@ -244,7 +247,7 @@ fn pull_json(inner: &Inner, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
         "merged_at": pull.merged.then(|| time(issue.updated_at)),
         "user": user(&issue.author),
         "html_url": inner.html(&format!("{}/{}", repo.full_name, issue.number)),
-        "head": side(&pull.head), "base": side(&pull.base),
+        "head": side(&pull.head, pull.merged_head.clone()), "base": side(&pull.base, None),
         "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
     })
 }

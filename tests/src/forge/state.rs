@@ -198,12 +198,20 @@ pub(super) struct Pull {
     pub(super) base: String,
     pub(super) draft: bool,
     pub(super) merged: bool,
+    /// The commit that was merged: pushes to the branch after that do not change it.
+    pub(super) merged_head: Option<String>,
     pub(super) reviews: Vec<ReviewView>,
     /// The threads that are resolved, by the comment that began them.
     pub(super) resolved: HashSet<u64>,
 }
 
 impl Pull {
+    /// Its head is at this commit from now on.
+    pub(super) fn merge(&mut self, head: Option<String>) {
+        self.merged = true;
+        self.merged_head = head;
+    }
+
     /// One that nobody has reviewed.
     pub(super) fn new(head: &str, base: &str, draft: bool) -> Self {
         Self {
@@ -211,6 +219,7 @@ impl Pull {
             base: base.to_owned(),
             draft,
             merged: false,
+            merged_head: None,
             reviews: Vec::new(),
             resolved: HashSet::new(),
         }

@@ -207,7 +207,7 @@ impl Drop for Counted<'_> {
 
 fn result(model: &str, reply: ModelReply) -> Value {
     let stop = match reply.stop {
-        Stop::Length => "maxTokens",
+        Stop::Length | Stop::WindowFull => "maxTokens",
         Stop::EndTurn | Stop::ToolCalls | Stop::Filtered => "endTurn",
     };
     json!({

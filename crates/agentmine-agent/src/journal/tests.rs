@@ -82,6 +82,7 @@ fn every_entry() -> Vec<Entry> {
         reply(Stop::EndTurn),
         reply(Stop::ToolCalls),
         reply(Stop::Length),
+        reply(Stop::WindowFull),
         reply(Stop::Filtered),
         thoughtful,
         Entry::ToolResult {
@@ -176,7 +177,7 @@ variants!(ROLES, role_name, PromptRole: System, User);
 variants!(STANDINGS, standing_name, Standing: Ran, NotRun, FailsOnBase, FailedBefore, FailsOnTarget, FailedOnTarget);
 variants!(RESUMED, resumed_name, Resumed: With, Without);
 variants!(UNSAVED, unsaved_name, Unsaved: Changes, Files);
-variants!(STOPS, stop_name, Stop: EndTurn, ToolCalls, Length, Filtered);
+variants!(STOPS, stop_name, Stop: EndTurn, ToolCalls, Length, WindowFull, Filtered);
 
 /// Each name of these that none of the examples has.
 fn without_example(all: &[&'static str], examples: &[&str]) -> Vec<&'static str> {
@@ -286,12 +287,12 @@ fn only_replies_model_use_and_tool_calls_add_to_the_usage() {
         sum += entry.usage();
     }
     let expected = Usage {
-        model_calls: 6,
-        tool_calls: 13,
-        input_tokens: 18,
-        cached_tokens: 24,
-        output_tokens: 30,
-        cost_micros: 36,
+        model_calls: 7,
+        tool_calls: 15,
+        input_tokens: 21,
+        cached_tokens: 28,
+        output_tokens: 35,
+        cost_micros: 42,
     };
     assert_eq!(sum, expected);
 }

@@ -437,6 +437,35 @@ async fn a_full_context_continues_without_the_oldest_results() {
     assert_eq!(replayed.messages()[..asked[8].len()], asked[8]);
 }
 
+/// Some servers say it in a word. Others say that the output limit was reached, whatever the model is asked to do then.
+#[tokio::test]
+async fn a_reply_without_room_continues_without_the_oldest_results() {
+    let cut = |stop| ModelReply {
+        stop,
+        ..says("I now")
+    };
+    for stops in [vec![Stop::WindowFull], vec![Stop::Length; 3]] {
+        let mut run = Run::of(["1", "2", "3"].map(|id| calls(&[id])).into());
+        run.tools.result = Some("line\n".repeat(100));
+        let later = stops.iter().map(|stop| Ok(cut(*stop)));
+        let later = later.chain([Ok(says("done"))]);
+        run.model.replies.lock().unwrap().extend(later);
+        assert_eq!(run.go().await.unwrap().missing, None, "{stops:?}");
+        let asked = run.model.asked();
+        let omitted = asked.last().unwrap().iter().filter(|message| {
+            matches!(message, Message::Tool { text, .. } if text.starts_with("omitted, since"))
+        });
+        assert_eq!(omitted.count(), 2, "{stops:?}");
+        let entries = decode_all(&run.journal.steps()).unwrap();
+        let (replayed, _) = History::replay(&entries);
+        let last = asked.last().unwrap();
+        assert_eq!(replayed.messages()[..last.len()], last[..]);
+    }
+    let run = Run::of(vec![cut(Stop::WindowFull)]);
+    let missing = run.go().await.unwrap().missing.unwrap();
+    assert!(missing.starts_with("the conversation fills"), "{missing}");
+}
+
 /// One model call may have many results.
 #[tokio::test]
 async fn where_the_newest_results_alone_are_too_long_all_but_the_last_are_omitted() {

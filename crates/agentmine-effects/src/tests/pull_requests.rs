@@ -27,6 +27,7 @@ fn opened() -> PullRequest {
         url: URL.into(),
         open: true,
         merged: false,
+        head: String::new(),
     }
 }
 
@@ -321,5 +322,24 @@ fn what_is_missing_is_followed_by_why_no_later_attempt_did_it() {
             missing: missing.map(str::to_owned),
         };
         assert_eq!(earlier.missing_after(failure).as_deref(), expected);
+    }
+}
+
+#[tokio::test]
+async fn one_that_was_merged_before_the_last_push_is_not_recorded_with_it() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    let new = pull_of(&world, "Greet");
+    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    {
+        let mut forge = world.tracker.forge();
+        let pull = &mut forge.pulls[0].0;
+        (pull.open, pull.merged, pull.head) = (false, true, "commit-1".to_owned());
+    }
+    for (commit, is_without) in [("commit-2", true), ("commit-1", false)] {
+        let pull = effects.pull_request(&new, commit, None).await.unwrap();
+        assert_eq!(pull.was_merged_without(commit), is_without);
+        let reported = effects.reported_commit().await.unwrap().unwrap();
+        assert_eq!(reported.commit, "commit-1");
     }
 }

@@ -72,6 +72,7 @@ fn pull(tracker: TrackerKind) -> PullRequest {
         url: url.into(),
         open: true,
         merged: false,
+        head: String::new(),
     }
 }
 

@@ -31,6 +31,9 @@ const REWIND: &str = "not a fast-forward: commits on the branch would be lost";
 const NOT_ONTO: &str =
     "not a rebase: it does not contain the commit that the branch is to be rebased onto";
 
+/// Why a push is refused that would put nothing in the place of what the branch holds.
+const NOTHING_ON_TOP: &str = "not a rebase: it adds nothing to the commit that the branch is to be rebased onto, so all commits of the branch would be lost";
+
 /// What a push must contain besides what the branch holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds<'a> {
@@ -110,6 +113,9 @@ pub(crate) async fn check(
         };
         if !contains(&repo, &parents, &command.new, onto).await? {
             return Err(NOT_ONTO.into());
+        }
+        if command.new == onto {
+            return Err(NOTHING_ON_TOP.into());
         }
         moves = Moves::Replaces;
     }

@@ -13,6 +13,8 @@ use crate::api::{self, Malformed, Tokens};
 use crate::message::{Extra, ModelReply, Stop, ToolCall};
 use crate::model::Delta;
 
+/// Why a reply ends where the conversation fills the model's window.
+const WINDOW_FULL: &str = "model_context_window_exceeded";
 /// Bytes of thinking in one reply at most. More of it is dropped as a whole, since a part of it is of no use.
 const MAX_THINKING: usize = 4 << 20;
 /// Bytes of the event that only keeps the connection alive, at most.
@@ -107,6 +109,19 @@ impl api::Assembly for MessageAssembly {
         self.has_ended
     }
 
+    fn has_reason(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    fn has_open_call(&self) -> bool {
+        let last = self.blocks.iter().max_by_key(|block| block.index);
+        let json = last.and_then(|block| match &block.content {
+            Content::Call { json, .. } => Some(json),
+            Content::Text(_) | Content::Thinking(_) => None,
+        });
+        json.is_some_and(|json| tool::is_cut_off(json))
+    }
+
     fn keeps_alive(event: &str) -> bool {
         event.len() <= MAX_PING && event.contains("\"ping\"")
     }
@@ -156,8 +171,10 @@ impl api::Assembly for MessageAssembly {
             }
         }
         let stop = match self.stop.as_deref() {
+            Some(WINDOW_FULL) => Stop::WindowFull,
             _ if is_cut => Stop::Length,
             Some("refusal") => Stop::Filtered,
+            _ if tool::last_is_cut_off(&calls) => Stop::Length,
             // "end_turn", "stop_sequence", "tool_use", and unknown words: the calls decide.
             _ if calls.is_empty() => Stop::EndTurn,
             _ => Stop::ToolCalls,
@@ -176,7 +193,7 @@ impl MessageAssembly {
     /// A paused turn (`pause_turn`) is incomplete too.
     fn is_cut(&self) -> bool {
         let stop = self.stop.as_deref();
-        let words = ["max_tokens", "model_context_window_exceeded", "pause_turn"];
+        let words = ["max_tokens", WINDOW_FULL, "pause_turn"];
         self.has_dropped_calls || stop.is_some_and(|stop| words.contains(&stop))
     }
 

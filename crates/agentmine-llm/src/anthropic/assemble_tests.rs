@@ -156,7 +156,11 @@ fn each_stop_reason_has_its_stop() {
         ("stop_sequence", Stop::EndTurn, Stop::ToolCalls),
         ("tool_use", Stop::EndTurn, Stop::ToolCalls),
         ("max_tokens", Stop::Length, Stop::Length),
-        ("model_context_window_exceeded", Stop::Length, Stop::Length),
+        (
+            "model_context_window_exceeded",
+            Stop::WindowFull,
+            Stop::WindowFull,
+        ),
         ("pause_turn", Stop::Length, Stop::Length),
         ("refusal", Stop::Filtered, Stop::Filtered),
         ("a_reason_of_the_future", Stop::EndTurn, Stop::ToolCalls),

@@ -187,10 +187,6 @@ impl Model for Anthropic {
         )
     }
 
-    fn counts_tokens(&self) -> bool {
-        self.client.counts_tokens()
-    }
-
     async fn probe(&self) -> Result<Probe, LlmError> {
         self.client.models(models_url(&self.endpoint)).await
     }

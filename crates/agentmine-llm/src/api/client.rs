@@ -61,6 +61,10 @@ pub(crate) trait Assembly: Default + Send {
     }
     /// Whether the server has said why the reply ended. Only bookkeeping follows.
     fn has_finished(&self) -> bool;
+    /// Whether the server has said why the reply ended, in a word.
+    fn has_reason(&self) -> bool;
+    /// Whether it ends in the middle of a call's arguments.
+    fn has_open_call(&self) -> bool;
     /// Whether the server has said that nothing follows, where the API says so in an event.
     fn has_ended(&self) -> bool {
         false
@@ -121,8 +125,10 @@ pub(crate) struct ApiClient {
     key: Option<Secret>,
     /// Whether this process got a reply from it.
     has_replied: AtomicBool,
-    /// Whether one of its replies had a count of tokens.
-    has_counted: AtomicBool,
+    /// See [`HIDDEN_WORK`].
+    pub(crate) hidden_work: Duration,
+    /// Whether the server has said of some reply why it ended.
+    gives_reasons: AtomicBool,
     pub(crate) retries: RetryPolicy,
     pub(crate) first_byte: Duration,
     pub(crate) idle: Duration,
@@ -165,7 +171,8 @@ impl ApiClient {
             key_header,
             key: key_header.key_in_use(config),
             has_replied: AtomicBool::new(false),
-            has_counted: AtomicBool::new(false),
+            hidden_work: HIDDEN_WORK,
+            gives_reasons: AtomicBool::new(false),
             retries: RetryPolicy {
                 max_tries: config.max_tries,
                 away: Duration::from_secs(config.retry_seconds),
@@ -241,8 +248,11 @@ impl ApiClient {
         state.answered();
         self.has_replied.store(true, Ordering::Relaxed);
         let (reply, counted) = assembly.finish(turn);
+        if counted.is_none() {
+            state.estimated();
+        }
         let mut used = state.lost(each);
-        used += self.prices.usage(self.tokens(counted, body.len(), &reply));
+        used += self.prices.usage(tokens(counted, body.len(), &reply));
         Ok((reply, used))
     }
 
@@ -252,36 +262,6 @@ impl ApiClient {
             input: sent as u64 / BYTES_OF_TOKEN,
             ..Tokens::default()
         })
-    }
-
-    /// Whether the server has counted the tokens of a reply.
-    pub(crate) fn counts_tokens(&self) -> bool {
-        self.has_counted.load(Ordering::Relaxed)
-    }
-
-    /// A server that is no longer asked for the usage may count no longer.
-    pub(crate) fn forget_counts(&self) {
-        self.has_counted.store(false, Ordering::Relaxed);
-    }
-
-    /// The tokens of a reply to a request of `sent` bytes. Those of a server that never counts any are estimated, since no limit
-    /// would hold otherwise. Where only this reply has no count, it is 0: an estimate among counts would seem to be
-    /// a conversation of which the server drops a part.
-    fn tokens(&self, counted: Option<Tokens>, sent: usize, reply: &ModelReply) -> Tokens {
-        if let Some(tokens) = counted {
-            self.has_counted.store(true, Ordering::Relaxed);
-            count(tokens);
-            return tokens;
-        }
-        match self.has_counted.load(Ordering::Relaxed) {
-            true => Tokens::default(),
-            false => Tokens {
-                input: sent as u64 / BYTES_OF_TOKEN,
-                cached: 0,
-                written: 0,
-                output: size(reply) as u64 / BYTES_OF_TOKEN,
-            },
-        }
     }
 
     /// Asks for the list of models, once. `None`: the server has none.
@@ -362,7 +342,14 @@ impl ApiClient {
         let response = timeout_at(first_byte, request.send())
             .await
             .map_err(|_| no_first_byte(self.silence()))?
-            .map_err(|error| self.unreached(&error.without_url()))?;
+            .map_err(|error| {
+                let failure = self.unreached(&error.without_url());
+                // A connection that was idle for long while the server worked on a whole reply.
+                match self.asked == Kind::Whole && begun.elapsed() >= self.late {
+                    true => failure.of_late_reply(),
+                    false => failure,
+                }
+            })?;
         watcher.notices.reach(Stage::Answered);
         let status = response.status();
         if !status.is_success() {
@@ -398,9 +385,11 @@ impl ApiClient {
             Kind::Page => return Err(self.not_an_api(&body.of_error().await)),
         };
         match assembly.failure() {
-            Some(word) => Err(broken(&format!("the server ended the reply with {word:?}"))),
-            None => Ok(assembly),
+            Some(word) => return Err(broken(&format!("the server ended the reply with {word:?}"))),
+            None if assembly.has_reason() => self.gives_reasons.store(true, Ordering::Relaxed),
+            None => {}
         }
+        Ok(assembly)
     }
 
     /// What it means that no response began in time: a server that is asked for a whole reply is silent while it works on it,
@@ -484,11 +473,13 @@ impl ApiClient {
     ) -> Result<A, Failure> {
         let mut parser = Parser::default();
         let mut assembly = A::default();
-        let mut due = first_byte;
+        let limit = self.first_byte.max(self.idle);
+        let (mut due, mut latest) = (first_byte, first_byte);
         loop {
             // Comments keep the connection alive, and the body's own limits with it.
             let next = timeout_at(due, body.next());
-            let bytes = match next.await.unwrap_or_else(|_| Err(only_comments())) {
+            let silence = || Err(only_comments(assembly.is_empty()));
+            let bytes = match next.await.unwrap_or_else(|_| silence()) {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => break,
                 // Only the usage could be missing.
@@ -507,31 +498,33 @@ impl ApiClient {
                 }
             };
             events.retain(|event| !A::keeps_alive(event));
+            let now = Instant::now();
             match events.is_empty() {
                 true if assembly.is_empty() => watcher.notices.reach(Stage::Comments),
-                true => {}
-                false => due = Instant::now() + self.first_byte.max(self.idle),
+                // A model that has begun may think for long, and not show it.
+                true => due = (now + limit).min(latest),
+                false => (due, latest) = (now + limit, now + limit.max(self.hidden_work)),
             }
             for event in events {
                 match event.trim() {
                     "" => {}
                     "[DONE]" => {
                         body.drain().await;
-                        return Ok(assembly);
+                        return self.ended(assembly);
                     }
                     event => self.add_event(&mut assembly, event, watcher)?,
                 }
             }
             if assembly.has_ended() {
                 body.drain().await;
-                return Ok(assembly);
+                return self.ended(assembly);
             }
             if !assembly.is_empty() {
                 body.set_idle(self.idle);
             }
         }
         match parser.finish().as_deref().map(str::trim) {
-            Some("[DONE]") => return Ok(assembly),
+            Some("[DONE]") => return self.ended(assembly),
             Some(event) if serde_json::from_str::<Value>(event).is_ok() => {
                 self.add_event(&mut assembly, event, watcher)?;
             }
@@ -539,8 +532,19 @@ impl ApiClient {
         }
         match assembly.has_finished() {
             true => Ok(assembly),
-            false if assembly.is_empty() => Err(broken("the stream ended before the reply began")),
-            false => Err(broken("the stream ended in the middle of the reply")),
+            false if assembly.is_empty() => Err(broken(NOT_BEGUN)),
+            false => Err(broken(IN_THE_MIDDLE)),
+        }
+    }
+
+    /// The end that a stream declares. A proxy also declares it where its own source broke off: then nothing says why the
+    /// reply ended, which some servers never say.
+    fn ended<A: Assembly>(&self, assembly: A) -> Result<A, Failure> {
+        let is_usual = !self.gives_reasons.load(Ordering::Relaxed) && !assembly.has_open_call();
+        match assembly.has_reason() || (is_usual && !assembly.is_empty()) {
+            true => Ok(assembly),
+            false if assembly.is_empty() => Err(broken(NOT_BEGUN)),
+            false => Err(broken(IN_THE_MIDDLE)),
         }
     }
 
@@ -603,6 +607,21 @@ fn during<A: Assembly>(assembly: &A, failure: Failure) -> Failure {
     }
 }
 
+/// The tokens of a reply to a request of `sent` bytes. Where the server has not counted them they are estimated, since no
+/// limit would hold otherwise.
+fn tokens(counted: Option<Tokens>, sent: usize, reply: &ModelReply) -> Tokens {
+    if let Some(tokens) = counted {
+        count(tokens);
+        return tokens;
+    }
+    Tokens {
+        input: sent as u64 / BYTES_OF_TOKEN,
+        cached: 0,
+        written: 0,
+        output: size(reply) as u64 / BYTES_OF_TOKEN,
+    }
+}
+
 /// Bytes of what a model wrote.
 fn size(reply: &ModelReply) -> usize {
     let ModelReply {
@@ -627,12 +646,15 @@ fn size(reply: &ModelReply) -> usize {
     text.len() + of_extra(extra) + of_calls.sum::<usize>()
 }
 
-/// The stream is alive, but brings no part of a reply.
-fn only_comments() -> Failure {
-    Failure::retry(
-        NO_FIRST_BYTE,
-        "only keep-alive comments within model.first_byte_timeout_seconds",
-    )
+/// The stream is alive, but brings no part of a reply, or no further one.
+fn only_comments(is_empty: bool) -> Failure {
+    match is_empty {
+        true => Failure::retry(
+            NO_FIRST_BYTE,
+            "only keep-alive comments within model.first_byte_timeout_seconds",
+        ),
+        false => broken("only keep-alive messages for a long time in the middle of the reply"),
+    }
 }
 
 fn broken(detail: &str) -> Failure {
@@ -654,6 +676,12 @@ fn count(tokens: Tokens) {
         metrics::counter!("agentmine_llm_tokens_total", "direction" => direction).increment(tokens);
     }
 }
+
+const NOT_BEGUN: &str = "the stream ended before the reply began";
+const IN_THE_MIDDLE: &str = "the stream ended in the middle of the reply";
+/// How long a stream may bring only messages that keep it alive after the reply has begun: thinking that is not shown, and
+/// calls that a proxy holds back until they are complete.
+const HIDDEN_WORK: Duration = Duration::from_secs(30 * 60);
 
 /// Why requests are tried again ([`Failure::Retry`]).
 const RETRIED: [&str; 6] = [

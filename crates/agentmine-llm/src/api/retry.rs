@@ -171,11 +171,10 @@ impl RetryPolicy {
             .min(self.cap);
         let jitter = jitter.clamp(0.0, 1.0);
         match after {
-            // The jitter comes on top of what the server asked for, since it asked everybody the same.
-            Some(asked) => asked
-                .max(self.base / 2)
-                .saturating_add(self.base.mul_f64(jitter)),
-            None => widest / 2 + (widest / 2).mul_f64(jitter),
+            // The jitter comes on top of what the server asked for, since it asked everybody the same. A server that asks for
+            // less than we would wait asks everybody to come back at once.
+            Some(asked) if asked > widest / 2 => asked.saturating_add(self.base.mul_f64(jitter)),
+            Some(_) | None => widest / 2 + (widest / 2).mul_f64(jitter),
         }
     }
 
@@ -350,6 +349,9 @@ mod tests {
         let asked = |seconds| POLICY.delay(1, Some(Duration::from_secs(seconds)), 0.0);
         assert_eq!(asked(7), Duration::from_secs(7));
         assert_eq!(asked(0), Duration::from_millis(500));
+        // A server that asks for less than that is not asked again at once, however often it does.
+        let little = |tried| POLICY.delay(tried, Some(Duration::from_millis(120)), 0.5);
+        assert_eq!(little(3), POLICY.delay(3, None, 0.5));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use crate::message::ToolSpec;
+use crate::message::{ToolCall, ToolSpec};
 
 /// Calls in one reply at most. A model that repeats itself can ask for thousands: what is more is dropped, and the reply
 /// counts as cut off.
@@ -54,6 +55,17 @@ pub(crate) fn arguments(text: &str) -> Value {
         _ if text.trim().is_empty() => json!({}),
         _ => json!({ "malformed_arguments": text }),
     }
+}
+
+/// Whether a call was cut off in the middle of its arguments.
+pub(crate) fn is_cut_off(arguments: &str) -> bool {
+    let read = serde_json::from_str::<IgnoredAny>(arguments);
+    !arguments.trim().is_empty() && read.is_err_and(|error| error.is_eof())
+}
+
+/// Whether the last of these calls was, whatever the server says of the end of the reply.
+pub(crate) fn last_is_cut_off(calls: &[ToolCall]) -> bool {
+    calls.last().is_some_and(|call| is_cut_off(&call.arguments))
 }
 
 /// The id of call number `n` in the reply at position `turn`: as the server sent it, unless it sent none, or the same

@@ -192,8 +192,8 @@ fn each_finish_reason_has_its_stop() {
     for (reason, stop) in [
         (json!("stop"), Stop::EndTurn),
         (json!("length"), Stop::Length),
-        (json!("model_length"), Stop::Length),
-        (json!("model_context_window_exceeded"), Stop::Length),
+        (json!("model_length"), Stop::WindowFull),
+        (json!("model_context_window_exceeded"), Stop::WindowFull),
         (json!("content_filter"), Stop::Filtered),
         (json!("sensitive"), Stop::Filtered),
         (json!("tool_calls"), Stop::EndTurn),
@@ -494,4 +494,21 @@ fn an_error_is_found_in_a_choice_too() {
         ChatAssembly::error_in(&json!({ "choices": [], "error": null })),
         None
     );
+}
+
+#[test]
+fn a_call_that_is_cut_off_is_a_cut_reply_whatever_the_server_says() {
+    for (arguments, finish, expected) in [
+        (r#"{"path": "a"#, "tool_calls", Stop::Length),
+        (r#"{"path": "a"#, "stop", Stop::Length),
+        (r#"{"path": "a"}"#, "tool_calls", Stop::ToolCalls),
+        ("", "tool_calls", Stop::ToolCalls),
+        ("{path}", "tool_calls", Stop::ToolCalls),
+        (r#"{"path": "a"}"#, "model_length", Stop::WindowFull),
+    ] {
+        let call =
+            json!([{ "index": 0, "id": "x", "function": { "name": "n", "arguments": arguments } }]);
+        let (reply, _) = assemble(&[calls(call), whole(json!({}), json!(finish))]);
+        assert_eq!(reply.stop, expected, "{arguments} {finish}");
+    }
 }

@@ -166,12 +166,7 @@ impl Model for OpenAi {
                 Err(_) => None,
             };
             match other {
-                Some(other) => {
-                    if other.usage != dialect.usage {
-                        self.client.forget_counts();
-                    }
-                    dialect = other;
-                }
+                Some(other) => dialect = other,
                 None => return replied,
             }
         }
@@ -183,10 +178,6 @@ impl Model for OpenAi {
             |_| Usage::default(),
             |body| self.client.estimate(body.len()),
         )
-    }
-
-    fn counts_tokens(&self) -> bool {
-        self.client.counts_tokens()
     }
 
     async fn probe(&self) -> Result<Probe, LlmError> {

@@ -350,11 +350,69 @@ async fn tokens_that_a_server_never_counts_are_estimated() {
     let sent = server.requests()[0].split_once("\r\n\r\n").unwrap().1.len() as u64 / 4;
     assert_eq!((usage.input_tokens, usage.output_tokens), (sent, 1));
     assert_eq!(usage.cost_micros, sent * 1000 + 2000);
-    // A single count that got lost is not estimated.
+    // Neither is a single count that got lost free, and the state of the call says that it is no count.
     let server = Server::start(vec![Act::Keep(hello_stream()), uncounted()]).await;
     let model = server.model();
+    for (tokens, is_estimated) in [(11, false), (sent + 1, true)] {
+        let messages = [Message::User {
+            text: "Say hello".into(),
+        }];
+        let request = ModelRequest {
+            messages: &messages,
+            tools: &[],
+            conversation: None,
+            state: CallState::default(),
+        };
+        let (_, usage) = model.reply(request.clone(), None).await.unwrap();
+        assert_eq!(usage.total_tokens(), tokens);
+        assert_eq!(request.state.is_estimated(), is_estimated);
+    }
+}
+
+/// As a proxy sends it whose own source broke off.
+#[tokio::test]
+async fn an_end_without_a_reason_is_a_reply_that_broke_off_unless_the_server_never_gives_one() {
+    let done = |before: &str| Act::Keep(stream(&format!("{before}data: [DONE]\n\n")) + STREAM_END);
+    let server = Server::start(vec![done(HALF)]).await;
+    assert_eq!(ask(&server.model()).await.unwrap().0.text, "Half");
+    let acts = [
+        Act::Keep(hello_stream()),
+        done(HALF),
+        Act::Keep(hello_stream()),
+    ];
+    let server = Server::start(acts.into()).await;
+    let model = server.model();
     ask(&model).await.unwrap();
-    assert_eq!(ask(&model).await.unwrap().1.total_tokens(), 0);
+    let (reply, usage) = ask(&model).await.unwrap();
+    assert_eq!((&*reply.text, usage.model_calls), ("Hello 👋", 2));
+    let call = "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"x\",\
+        \"arguments\":\"{\\\"b\\\": \"}}]}}]}\n\n";
+    for before in ["", call] {
+        let server = Server::start(vec![done(before), Act::Keep(hello_stream())]).await;
+        let (reply, _) = ask(&server.model()).await.unwrap();
+        assert_eq!(&*reply.text, "Hello 👋", "{before}");
+    }
+}
+
+/// Thinking that is not shown, and calls that a proxy holds back.
+#[tokio::test]
+async fn a_reply_that_has_begun_may_bring_only_comments_for_long() {
+    let rest = HELLO.split_once("\n\n").unwrap().1;
+    let rest = stream(rest).split_once("\r\n\r\n").unwrap().1.to_owned() + STREAM_END;
+    let think = Act::Think(stream(HALF), rest);
+    let short = Duration::from_millis(100);
+    let server = Server::start(vec![think.clone()]).await;
+    let mut model = server.model();
+    (model.client.first_byte, model.client.idle) = (short, short);
+    let (reply, usage) = ask(&model).await.unwrap();
+    assert_eq!((&*reply.text, usage.model_calls), ("HalfHello 👋", 1));
+    // But not for ever.
+    let server = Server::start(vec![think, Act::Keep(hello_stream())]).await;
+    let mut model = server.model();
+    (model.client.first_byte, model.client.idle) = (short, short);
+    model.client.hidden_work = 2 * short;
+    let (reply, usage) = ask(&model).await.unwrap();
+    assert_eq!((&*reply.text, usage.model_calls), ("Hello 👋", 2));
 }
 
 #[tokio::test]

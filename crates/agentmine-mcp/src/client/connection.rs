@@ -218,7 +218,7 @@ impl<T: Transport<RoleClient> + 'static> Connection<T> {
         match message {
             JsonRpcMessage::Response(response) => {
                 let result = match response.result {
-                    // Of a stream: [`lines`](super::lines) reads all results as JSON.
+                    // [`lines`](super::lines) reads results so.
                     ServerResult::CustomResult(CustomResult(result)) => result,
                     typed => serde_json::to_value(typed).unwrap_or_default(),
                 };

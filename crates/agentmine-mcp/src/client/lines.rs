@@ -23,8 +23,8 @@ use rmcp::model::{
     CustomResult, ErrorCode, JsonRpcMessage, JsonRpcVersion2_0, RequestId, ServerJsonRpcMessage,
     ServerResult,
 };
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 /// Lines that are not messages, between two messages: a server may log to stdout for as long as it answers.
@@ -128,9 +128,9 @@ pub(crate) fn read(line: &[u8]) -> Line {
         return Line::TooMuch;
     }
     match first {
-        b'{' => match result(line).map_or_else(|| serde_json::from_slice(line), Ok) {
-            Ok(message) => Line::Messages(vec![message], 0),
-            Err(_) => match unreadable_answer(line) {
+        b'{' => match message(line) {
+            Some(message) => Line::Messages(vec![message], 0),
+            None => match unreadable_answer(line) {
                 Some(failure) => Line::Messages(vec![failure], 1),
                 None => Line::Garbage,
             },
@@ -138,8 +138,10 @@ pub(crate) fn read(line: &[u8]) -> Line {
         b'[' => match serde_json::from_slice::<Vec<Value>>(line) {
             Ok(entries) if entries.len() <= MAX_BATCH => {
                 let count = entries.len();
-                let read = entries.into_iter().map(ServerJsonRpcMessage::deserialize);
-                let messages: Vec<_> = read.flatten().collect();
+                let read = entries.into_iter().filter_map(|entry| {
+                    result(&entry).or_else(|| ServerJsonRpcMessage::deserialize(entry).ok())
+                });
+                let messages: Vec<_> = read.collect();
                 let garbage = count - messages.len();
                 Line::Messages(messages, garbage)
             }
@@ -151,30 +153,35 @@ pub(crate) fn read(line: &[u8]) -> Line {
 
 /// The message, if it has a result: as JSON, since rmcp's type is found by trying one after the other. Servers that
 /// write both `result` and `error`, one of them `null`, are understood.
-fn result(line: &[u8]) -> Option<ServerJsonRpcMessage> {
+fn result<'de, D: Deserializer<'de>>(message: D) -> Option<ServerJsonRpcMessage> {
     #[derive(Deserialize)]
     struct Message {
         #[serde(rename = "jsonrpc")]
         _version: JsonRpcVersion2_0,
-        id: RequestId,
+        id: Option<RequestId>,
         result: Value,
         method: Option<IgnoredAny>,
         error: Option<ErrorData>,
     }
-    let message: Message = serde_json::from_slice(line).ok()?;
-    match message {
-        Message {
-            method: Some(_), ..
-        } => None,
-        Message { error: None, .. } => {
+    let message = Message::deserialize(message).ok()?;
+    match (message.id, message.error) {
+        _ if message.method.is_some() => None,
+        (Some(id), None) => {
             let result = ServerResult::CustomResult(CustomResult(message.result));
-            Some(JsonRpcMessage::response(result, message.id))
+            Some(JsonRpcMessage::response(result, id))
         }
-        Message { error, result, .. } if result.is_null() => {
-            error.map(|error| JsonRpcMessage::error(error, Some(message.id)))
-        }
+        (id, Some(error)) if message.result.is_null() => Some(JsonRpcMessage::error(error, id)),
         _ => None,
     }
+}
+
+/// One message, of a line that is an object.
+fn message(line: &[u8]) -> Option<ServerJsonRpcMessage> {
+    let text = std::str::from_utf8(line).ok()?;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    result(&mut reader)
+        .filter(|_| reader.end().is_ok())
+        .or_else(|| serde_json::from_str(text).ok())
 }
 
 /// In the data of an error that we make when an answer is not valid UTF-8.

@@ -157,8 +157,8 @@ fn refusal(reply: &Reply, is_draft: bool) -> Result<Opened, TrackerError> {
     let lower = said.to_lowercase();
     if lower.contains("already exists") {
         Ok(Opened::Look(Fault::new(said)))
-    } else if names_no_head(reply) {
-        // The API may not show the push of a moment ago yet.
+    } else if names_no_branch(reply) {
+        // The API may not show the push of a moment ago yet, and the default branch may have been renamed.
         Ok(Opened::Look(Fault::new(format!("pull request: {said}"))))
     } else if is_draft && lower.contains("draft pull requests") {
         Ok(Opened::DraftsRefused)
@@ -167,11 +167,11 @@ fn refusal(reply: &Reply, is_draft: bool) -> Result<Opened, TrackerError> {
     }
 }
 
-/// Whether the source branch is what the API does not know: `errors: [{field: head, code: invalid}]`.
-fn names_no_head(reply: &Reply) -> bool {
+/// Whether a branch is what the API does not know: `errors: [{field: head, code: invalid}]`, or `base`.
+fn names_no_branch(reply: &Reply) -> bool {
     let errors = reply.json::<Value>().unwrap_or_default();
     let mut errors = errors["errors"].as_array().into_iter().flatten();
-    errors.any(|it| it["field"] == "head" && it["code"] == "invalid")
+    errors.any(|it| (it["field"] == "head" || it["field"] == "base") && it["code"] == "invalid")
 }
 
 impl From<Pull> for PullRequest {
@@ -181,6 +181,7 @@ impl From<Pull> for PullRequest {
             url: pull.html_url,
             open: pull.state == "open",
             merged: pull.merged_at.is_some(),
+            head: pull.head.sha.unwrap_or_default(),
         }
     }
 }

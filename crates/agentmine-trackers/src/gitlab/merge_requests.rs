@@ -155,8 +155,8 @@ impl Api {
         if reply.status == StatusCode::CONFLICT && said.contains("already exists") {
             return Ok(Opened::Look(Fault::new(said)));
         }
-        // The push of a moment ago may not be shown yet.
-        if names_no_source(&reply) {
+        // The push of a moment ago may not be shown yet, and the default branch may have been renamed.
+        if names_no_branch(&reply) {
             return Ok(Opened::Look(Fault::new(format!("merge request: {said}"))));
         }
         let made = reply.made(&format!("project {}", item.repo_path))?;
@@ -164,12 +164,13 @@ impl Api {
     }
 }
 
-/// Whether the source branch is what the server does not know: `message: {source_branch: ["does not exist"]}`.
-fn names_no_source(reply: &Reply) -> bool {
+/// Whether a branch is what the server does not know: `message: {source_branch: ["does not exist"]}`, or `target_branch`.
+fn names_no_branch(reply: &Reply) -> bool {
     let answer = reply.json::<Value>().unwrap_or_default();
-    let mut said = answer["message"]["source_branch"]
-        .as_array()
+    let message = &answer["message"];
+    let mut said = [&message["source_branch"], &message["target_branch"]]
         .into_iter()
+        .filter_map(Value::as_array)
         .flatten();
     said.any(|it| it.as_str().is_some_and(|it| it.contains("does not exist")))
 }
@@ -204,6 +205,7 @@ impl From<MergeRequest> for PullRequest {
             open: is_open(&found.state),
             merged: found.state == "merged",
             url: found.web_url,
+            head: found.sha.unwrap_or_default(),
         }
     }
 }

@@ -154,6 +154,8 @@ pub(super) struct MergeRequest {
     pub(super) state: String,
     pub(super) source_branch: String,
     pub(super) source_project_id: Option<u64>,
+    /// The newest commit; of a merged one that which was merged.
+    pub(super) sha: Option<String>,
     pub(super) draft: bool,
     #[serde(default)]
     pub(super) title: String,

@@ -107,9 +107,16 @@ pub(super) fn merge(inner: &Inner, state: &mut State, ask: &Ask, place: Place<'_
         issues
             .filter(|issue| Kind::Issue.holds(issue) && closed.contains(&issue.iid))
             .for_each(|issue| issue.open = false);
+        let head = repo
+            .issue(place.number)
+            .and_then(|issue| issue.pull.as_ref());
+        let head = head.and_then(|pull| repo.sha(&pull.head));
         if let Some(issue) = repo.issue_mut(place.number) {
             issue.open = false;
-            issue.pull.iter_mut().for_each(|pull| pull.merged = true);
+            issue
+                .pull
+                .iter_mut()
+                .for_each(|pull| pull.merge(head.clone()));
         }
     }
     place.answer(inner, state, 200)

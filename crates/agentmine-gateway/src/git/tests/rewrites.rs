@@ -86,7 +86,11 @@ async fn a_rewrite_without_the_new_base_or_of_another_branch_is_refused() {
     let (repo, head, onto) = moved_on(&world).await;
     world.gateway.allow_rewrite(rewrite(&head, &onto)).await;
     let main = world.upstream_head("main").await;
-    for change in ["commit -q --amend -m other", "reset -q --hard HEAD~2"] {
+    for change in [
+        "commit -q --amend -m other",
+        "reset -q --hard origin/main",
+        "reset -q --hard origin/work~2",
+    ] {
         world.git(&repo, change).await.ok();
         let shown = world.git(&repo, "push -f origin work").await.err();
         assert!(shown.contains("not a rebase"), "{change}: {shown}");

@@ -247,6 +247,16 @@ fn a_result_is_kept_as_it_is_and_one_of_result_and_error_may_be_null() {
         (r#"{"jsonrpc":"1.0","id":1,"result":{}}"#, None),
         (r#"{"jsonrpc":"2.0","id":1.5,"result":{}}"#, None),
         (r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, None),
+        (r#"{"jsonrpc":"2.0","id":1,"id":1,"result":{}}"#, None),
+        (r#"{"jsonrpc":"2.0","id":1,"result":{}} {}"#, None),
+        (
+            r#"{"jsonrpc":"2.0","id":null,"result":null,"error":{"code":-1,"message":"m"}}"#,
+            Some(json!({"jsonrpc": "2.0", "error": {"code": -1, "message": "m"}})),
+        ),
+        (
+            r#"[{"jsonrpc":"2.0","id":1,"result":{"a":1},"error":null}]"#,
+            Some(json!({"jsonrpc": "2.0", "id": 1, "result": {"a": 1}})),
+        ),
     ] {
         assert_eq!(message(line.as_bytes()), expected, "{line}");
     }
