@@ -50,7 +50,7 @@ pub(crate) async fn run(
                 Box::pin(session::run(Arc::clone(&deps), *claim, stop.clone())).await;
                 sessions += 1;
             }
-            Next::Skipped => backoff.reset(),
+            Next::Skipped | Next::Stuck => backoff.reset(),
             Next::Nothing | Next::Paused if mode == ConsumerMode::Once => break,
             Next::Nothing => {}
             Next::Paused => wait_for_removal(&deps, &worker, &stop).await,
@@ -70,6 +70,8 @@ enum Next {
     Claimed(Box<Claimed>),
     /// There was a message, but no row to claim: another worker has it, or the task has ended.
     Skipped,
+    /// There was a message for others, and the broker did not take it back for later.
+    Stuck,
     /// No task is waiting.
     Nothing,
     /// The pause file exists.
@@ -104,15 +106,29 @@ async fn next(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         message => message,
     };
     match message {
-        Ok(Some(delivery)) => on_message(deps, worker, delivery, stop).await,
+        Ok(Some(delivery)) => match on_message(deps, worker, delivery, stop).await {
+            // The broker would deliver it again at once, and nothing else.
+            Next::Stuck => without_messages(deps, worker, mode, stop).await,
+            next => next,
+        },
         Ok(None) => poll(deps, worker, mode, stop).await,
         Err(error) => {
             tracing::debug!(%error, "no message from the queue; polling the database");
-            match poll(deps, worker, mode, stop).await {
-                Next::Nothing if mode == ConsumerMode::Continuous => Next::Unavailable,
-                other => other,
-            }
+            without_messages(deps, worker, mode, stop).await
         }
+    }
+}
+
+/// Polls the database while the broker gives no messages that could be worked on.
+async fn without_messages(
+    deps: &ConsumerDeps,
+    worker: &WorkerId,
+    mode: ConsumerMode,
+    stop: &Shutdown,
+) -> Next {
+    match poll(deps, worker, mode, stop).await {
+        Next::Nothing if mode == ConsumerMode::Continuous => Next::Unavailable,
+        other => other,
     }
 }
 
@@ -155,14 +171,17 @@ async fn on_message(
             );
             if let Err(error) = delivery.dead_letter(&reason).await {
                 tracing::warn!(%error, "the message could not be dead-lettered and will be redelivered");
+                return Next::Stuck;
             }
             return Next::Skipped;
         }
     };
     match deps.store.task(task).await {
         Ok(Some(row)) if deps.tracker_of(&row).is_none() => {
-            leave(delivery, &row).await;
-            return Next::Skipped;
+            return match leave(delivery, &row).await {
+                true => Next::Skipped,
+                false => Next::Stuck,
+            };
         }
         Ok(_) => {}
         Err(error) => {
@@ -245,16 +264,18 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
     }
 }
 
-/// Leaves a task to a consumer with its tracker: the message comes back later, and may reach that one.
-async fn leave(delivery: Box<dyn Delivery>, task: &Task) {
+/// Leaves a task to a consumer with its tracker: the message comes back later, and may reach that one. `false`: the broker
+/// did not take it, as while it is short of memory or disk, and delivers it again at once.
+async fn leave(delivery: Box<dyn Delivery>, task: &Task) -> bool {
     let waited = (Utc::now() - task.updated_at).to_std();
     let left = match comes_back(&task.state, waited.unwrap_or_default()) {
         true => delivery.retry_later(usize::MAX).await,
         false => delivery.ack().await,
     };
-    if let Err(error) = left {
+    if let Err(error) = &left {
         tracing::debug!(task.id = %task.id, %error, "the message of another consumer's task could not be put back; the broker will redeliver it");
     }
+    left.is_ok()
 }
 
 /// Whether the message of another consumer's task that has waited for so long is needed.

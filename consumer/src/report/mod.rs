@@ -68,6 +68,8 @@ pub(crate) async fn report(
         let reported = ctx.heartbeat.patiently(report).await;
         (url, reported)
     } else {
+        // A merge of a moment ago does not have what was pushed after it.
+        may_be_published(ctx).await?;
         let missing = outcome.missing.as_deref();
         let mut shown = outcome.clone();
         if let Some(work) = round {
@@ -115,7 +117,7 @@ pub(crate) async fn report(
 
 /// Reports the pull request that an earlier attempt opened, and does nothing else. `failure` is why the work was
 /// not continued; `None` if nobody tried to. Returns `None` if there is no such pull request. One that a person closed
-/// ends the task as stopped.
+/// ends the task as stopped, and so does one that was merged before the result was pushed.
 pub(crate) async fn report_earlier(
     ctx: &SessionContext,
     failure: Option<&str>,
@@ -126,6 +128,9 @@ pub(crate) async fn report_earlier(
     };
     if earlier.pull.is_rejected() {
         return Err(rejected(ctx, &earlier.pull));
+    }
+    if earlier.was_merged_before() {
+        return Err(merged_before(ctx, &earlier.pull, &ctx.task.branch()));
     }
     let url = earlier.pull.url.clone();
     let missing = earlier.missing_after(failure);

@@ -119,6 +119,8 @@ impl<E> Execution<'_, E> {
         let mut repeats = Repeats::default();
         let mut window = Window::default();
         let mut unusable_replies = 0;
+        // Whether results were omitted since the last reply that could be used.
+        let mut has_made_room = false;
         loop {
             self.refresh().await?;
             self.hear().await?;
@@ -148,10 +150,14 @@ impl<E> Execution<'_, E> {
                 let is_last = unusable_replies >= self.limits.empty_replies;
                 // Model APIs require a result for every call.
                 self.close_calls(fault.refusal()).await?;
-                // Some servers do not distinguish a full window, where shorter replies do not help, from the output limit.
-                if reply.stop == Stop::WindowFull || (is_last && fault == Unusable::Cut) {
-                    let why = "there is no room for a reply";
+                // Some servers do not distinguish a full window, where shorter replies do not help, from the output limit. A reply
+                // that is cut off while the model thinks is the sign.
+                let is_blank = reply.text.trim().is_empty() && reply.calls.is_empty();
+                let seems_full = is_last && is_blank && fault == Unusable::Cut && !has_made_room;
+                if reply.stop == Stop::WindowFull || seems_full {
+                    let why = "there seems to be no room for a reply";
                     if self.omit_results(why, Duration::ZERO).await? {
+                        has_made_room = true;
                         unusable_replies = 0;
                     } else if reply.stop == Stop::WindowFull {
                         return Ok(Finished::Full(WINDOW_FULL.to_owned()));
@@ -164,6 +170,7 @@ impl<E> Execution<'_, E> {
                 continue;
             }
             unusable_replies = 0;
+            has_made_room = false;
             if reply.calls.is_empty() {
                 match self.hear().await? {
                     Heard::Nothing => {
@@ -277,8 +284,13 @@ impl<E> Execution<'_, E> {
         };
         used.model_calls = used.model_calls.max(1);
         *self.usage += used;
+        let mut recorded = reply.clone();
+        // A worker of an earlier version, which may continue the task, does not know the other word.
+        if recorded.stop == Stop::WindowFull {
+            recorded.stop = Stop::Length;
+        }
         let entry = Entry::ModelReply {
-            reply: reply.clone(),
+            reply: recorded,
             usage: used,
         };
         self.append(entry, begun.elapsed()).await?;

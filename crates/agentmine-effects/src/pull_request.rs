@@ -94,9 +94,18 @@ pub struct EarlierPullRequest {
     pub pull: PullRequest,
     /// What its text reports as missing.
     pub missing: Option<String>,
+    /// The commit of the result; `None` if nobody recorded it.
+    pub commit: Option<String>,
 }
 
 impl EarlierPullRequest {
+    /// Whether somebody merged it before the result was pushed.
+    #[must_use]
+    pub fn was_merged_before(&self) -> bool {
+        let commit = self.commit.as_deref();
+        commit.is_some_and(|commit| self.pull.was_merged_without(commit))
+    }
+
     /// What is missing in a task that ends with this result; `failure` is why no later attempt finished the work.
     #[must_use]
     pub fn missing_after(self, failure: Option<&str>) -> Option<String> {
@@ -268,18 +277,23 @@ impl Effects {
             Some(EffectState::Fresh | EffectState::Unsure) => None,
             Some(EffectState::Done(result)) => Some(opened(&key, result)?),
         };
-        let missing = match &record {
+        let (commit, missing) = match &record {
             // What was announced after that was perhaps never written.
-            Some(record) => record.missing.clone(),
+            Some(record) => (Some(record.commit.clone()), record.missing.clone()),
             None => {
                 let text = self.announced_text(head).await?;
-                text.and_then(|text| text.missing)
+                text.map_or((None, None), |text| (Some(text.commit), text.missing))
             }
         };
+        let commit = commit.filter(|it| !it.is_empty());
         if self.task.item.kind == ItemKind::PullRequest {
             // The result was on its branch before the effect began.
             let pull = self.own_pull_request();
-            return Ok(Some(EarlierPullRequest { pull, missing }));
+            return Ok(Some(EarlierPullRequest {
+                pull,
+                missing,
+                commit,
+            }));
         }
         let found = self.tracker.find_pull_request(&self.task.item, head).await;
         let found = match (found, &record) {
@@ -296,7 +310,11 @@ impl Effects {
             }
             (Err(error), None) => return Err(error.into()),
         };
-        Ok(found.map(|pull| EarlierPullRequest { pull, missing }))
+        Ok(found.map(|pull| EarlierPullRequest {
+            pull,
+            missing,
+            commit,
+        }))
     }
 }
 

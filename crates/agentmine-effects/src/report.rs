@@ -97,6 +97,9 @@ impl Effects {
         if earlier.pull.is_rejected() {
             return Ok(self.with_rejected(&url));
         }
+        if earlier.was_merged_before() {
+            return Ok(self.with_merged_before(&url));
+        }
         let missing = earlier.missing_after(reason.as_deref());
         let partial = missing.as_deref().map(partial_reason);
         let store = &self.store;
@@ -108,6 +111,17 @@ impl Effects {
             }
             None => Ok(self),
         }
+    }
+
+    /// There is a pull request, and a person merged it before the result was pushed.
+    fn with_merged_before(mut self, url: &str) -> Self {
+        let reason = self.task.reason.take().unwrap_or_default();
+        self.task.reason = Some(format!(
+            "{reason}\nThe {} was merged before the last push, which is only on the branch {}: {url}",
+            self.task.item.tracker.pull_request(),
+            self.task.branch()
+        ));
+        self
     }
 
     /// There is a pull request, and a person closed it: it is no result.

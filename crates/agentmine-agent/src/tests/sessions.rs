@@ -442,7 +442,11 @@ async fn a_full_context_continues_without_the_oldest_results() {
 async fn a_reply_without_room_continues_without_the_oldest_results() {
     let cut = |stop| ModelReply {
         stop,
-        ..says("I now")
+        ..says(match stop {
+            // While it thinks.
+            Stop::Length => "",
+            _ => "I now",
+        })
     };
     for stops in [vec![Stop::WindowFull], vec![Stop::Length; 3]] {
         let mut run = Run::of(["1", "2", "3"].map(|id| calls(&[id])).into());
@@ -464,6 +468,20 @@ async fn a_reply_without_room_continues_without_the_oldest_results() {
     let run = Run::of(vec![cut(Stop::WindowFull)]);
     let missing = run.go().await.unwrap().missing.unwrap();
     assert!(missing.starts_with("the conversation fills"), "{missing}");
+    // Once, and not where the model writes more than it may.
+    for (text, replies) in [("", 6), ("I now", 3)] {
+        let mut run = Run::of(["1", "2", "3"].map(|id| calls(&[id])).into());
+        run.tools.result = Some("line\n".repeat(100));
+        let long = ModelReply {
+            stop: Stop::Length,
+            ..says(text)
+        };
+        let later = std::iter::repeat_n(long, replies).map(Ok);
+        run.model.replies.lock().unwrap().extend(later);
+        let missing = run.go().await.unwrap().missing.unwrap();
+        assert!(missing.contains("model.max_output_tokens"), "{missing}");
+        assert_eq!(run.model.asked().len(), 3 + replies);
+    }
 }
 
 /// One model call may have many results.

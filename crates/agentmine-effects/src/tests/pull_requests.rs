@@ -238,6 +238,7 @@ async fn an_earlier_pull_request_is_found_with_what_it_reports_as_missing() {
         let expected = EarlierPullRequest {
             pull: opened(),
             missing: missing.map(str::to_owned),
+            commit: Some("commit-1".to_owned()),
         };
         assert_eq!(earlier, Some(expected.clone()));
         assert_eq!(effects.reported_commit().await.unwrap(), None);
@@ -281,6 +282,7 @@ async fn a_result_on_the_branch_of_a_pull_request_is_known_without_the_forge() {
         let expected = EarlierPullRequest {
             pull: opened(),
             missing: missing.map(str::to_owned),
+            commit: Some("commit-1".to_owned()),
         };
         assert_eq!(earlier, Some(expected));
         assert_eq!(effects.reported_commit().await.unwrap(), Some(result));
@@ -320,6 +322,7 @@ fn what_is_missing_is_followed_by_why_no_later_attempt_did_it() {
         let earlier = EarlierPullRequest {
             pull: opened(),
             missing: missing.map(str::to_owned),
+            commit: None,
         };
         assert_eq!(earlier.missing_after(failure).as_deref(), expected);
     }
@@ -341,5 +344,10 @@ async fn one_that_was_merged_before_the_last_push_is_not_recorded_with_it() {
         assert_eq!(pull.was_merged_without(commit), is_without);
         let reported = effects.reported_commit().await.unwrap().unwrap();
         assert_eq!(reported.commit, "commit-1");
+        let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
+        assert!(!earlier.was_merged_before());
     }
+    world.tracker.forge().pulls[0].0.head = "commit-0".to_owned();
+    let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
+    assert!(earlier.was_merged_before());
 }

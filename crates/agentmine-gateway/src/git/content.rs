@@ -57,7 +57,7 @@ impl From<&str> for Held {
     }
 }
 
-/// Checks a push of `new`, and returns the authors and committers of its new commits. `parents` are those of the
+/// Checks a push of `new`, and returns the authors and committers of its new commits; `None` if it has none. `parents` are those of the
 /// commits in the pack, `refs` what upstream has.
 pub(super) async fn check(
     repo: &BareRepo,
@@ -65,7 +65,7 @@ pub(super) async fn check(
     new: &str,
     refs: &Advertisement,
     policy: &PushPolicy,
-) -> Result<BTreeSet<String>, Held> {
+) -> Result<Option<BTreeSet<String>>, Held> {
     let check = async {
         let tips: HashSet<String> = refs.ids().map(str::to_owned).collect();
         let fresh = match Fresh::known(parents, new, &tips) {
@@ -73,7 +73,7 @@ pub(super) async fn check(
             None => Fresh::listed(repo, parents, new).await?,
         };
         if fresh.commits.is_empty() {
-            return Ok(BTreeSet::new());
+            return Ok(None);
         }
         let mut objects = Objects::of(repo).map_err(unchecked)?;
         let content = fresh.content(&mut objects).await?;
@@ -84,7 +84,7 @@ pub(super) async fn check(
         }
         let identities = identities(&content.messages);
         no_secrets(&mut objects, content, policy).await?;
-        Ok(identities)
+        Ok(Some(identities))
     };
     let seconds = TIME_LIMIT.as_secs();
     let late =

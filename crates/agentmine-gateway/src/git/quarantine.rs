@@ -32,7 +32,8 @@ const NOT_ONTO: &str =
     "not a rebase: it does not contain the commit that the branch is to be rebased onto";
 
 /// Why a push is refused that would put nothing in the place of what the branch holds.
-const NOTHING_ON_TOP: &str = "not a rebase: it adds nothing to the commit that the branch is to be rebased onto, so all commits of the branch would be lost";
+const NOTHING_ON_TOP: &str = "not a rebase: it has no commit that upstream does not have, so all commits of the branch would be lost. If upstream has their \
+    changes already, do not push, and say so";
 
 /// What a push must contain besides what the branch holds.
 #[derive(Debug, Clone, Copy)]
@@ -114,14 +115,22 @@ pub(crate) async fn check(
         if !contains(&repo, &parents, &command.new, onto).await? {
             return Err(NOT_ONTO.into());
         }
-        if command.new == onto {
-            return Err(NOTHING_ON_TOP.into());
-        }
         moves = Moves::Replaces;
     }
     // Also of an empty pack: its commit may be one that no check has seen.
     let identities = content::check(&repo, &parents, &command.new, refs, policy).await?;
-    Ok(Checked { moves, identities })
+    if identities.is_none() && matches!(moves, Moves::Replaces) {
+        // What was pushed from here may be taken back in part.
+        let is_own = bounds.onto != Some(command.new.as_str())
+            && contains(&repo, &parents, &command.old, &command.new).await?;
+        if !is_own {
+            return Err(NOTHING_ON_TOP.into());
+        }
+    }
+    Ok(Checked {
+        moves,
+        identities: identities.unwrap_or_default(),
+    })
 }
 
 async fn unpack(repo: &BareRepo, spool: &Spool, pack_offset: u64) -> Result<(), String> {

@@ -113,15 +113,6 @@ impl api::Assembly for MessageAssembly {
         self.stop.is_some()
     }
 
-    fn has_open_call(&self) -> bool {
-        let last = self.blocks.iter().max_by_key(|block| block.index);
-        let json = last.and_then(|block| match &block.content {
-            Content::Call { json, .. } => Some(json),
-            Content::Text(_) | Content::Thinking(_) => None,
-        });
-        json.is_some_and(|json| tool::is_cut_off(json))
-    }
-
     fn keeps_alive(event: &str) -> bool {
         event.len() <= MAX_PING && event.contains("\"ping\"")
     }

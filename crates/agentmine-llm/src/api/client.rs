@@ -63,8 +63,6 @@ pub(crate) trait Assembly: Default + Send {
     fn has_finished(&self) -> bool;
     /// Whether the server has said why the reply ended, in a word.
     fn has_reason(&self) -> bool;
-    /// Whether it ends in the middle of a call's arguments.
-    fn has_open_call(&self) -> bool;
     /// Whether the server has said that nothing follows, where the API says so in an event.
     fn has_ended(&self) -> bool {
         false
@@ -127,7 +125,7 @@ pub(crate) struct ApiClient {
     has_replied: AtomicBool,
     /// See [`HIDDEN_WORK`].
     pub(crate) hidden_work: Duration,
-    /// Whether the server has said of some reply why it ended.
+    /// Whether the server has said of the newest reply why it ended.
     gives_reasons: AtomicBool,
     pub(crate) retries: RetryPolicy,
     pub(crate) first_byte: Duration,
@@ -475,10 +473,11 @@ impl ApiClient {
         let mut assembly = A::default();
         let limit = self.first_byte.max(self.idle);
         let (mut due, mut latest) = (first_byte, first_byte);
+        let mut has_begun = false;
         loop {
             // Comments keep the connection alive, and the body's own limits with it.
             let next = timeout_at(due, body.next());
-            let silence = || Err(only_comments(assembly.is_empty()));
+            let silence = || Err(only_comments(has_begun));
             let bytes = match next.await.unwrap_or_else(|_| silence()) {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) => break,
@@ -500,10 +499,13 @@ impl ApiClient {
             events.retain(|event| !A::keeps_alive(event));
             let now = Instant::now();
             match events.is_empty() {
-                true if assembly.is_empty() => watcher.notices.reach(Stage::Comments),
+                true if !has_begun => watcher.notices.reach(Stage::Comments),
                 // A model that has begun may think for long, and not show it.
                 true => due = (now + limit).min(latest),
-                false => (due, latest) = (now + limit, now + limit.max(self.hidden_work)),
+                false => {
+                    has_begun = true;
+                    (due, latest) = (now + limit, now + limit.max(self.hidden_work));
+                }
             }
             for event in events {
                 match event.trim() {
@@ -538,13 +540,17 @@ impl ApiClient {
     }
 
     /// The end that a stream declares. A proxy also declares it where its own source broke off: then nothing says why the
-    /// reply ended, which some servers never say.
+    /// reply ended. But some servers never say that, and some not always, so only one such end in a row is tried again.
     fn ended<A: Assembly>(&self, assembly: A) -> Result<A, Failure> {
-        let is_usual = !self.gives_reasons.load(Ordering::Relaxed) && !assembly.has_open_call();
-        match assembly.has_reason() || (is_usual && !assembly.is_empty()) {
-            true => Ok(assembly),
-            false if assembly.is_empty() => Err(broken(NOT_BEGUN)),
-            false => Err(broken(IN_THE_MIDDLE)),
+        if assembly.has_reason() {
+            return Ok(assembly);
+        }
+        if assembly.is_empty() {
+            return Err(broken(NOT_BEGUN));
+        }
+        match self.gives_reasons.swap(false, Ordering::Relaxed) {
+            true => Err(broken(IN_THE_MIDDLE)),
+            false => Ok(assembly),
         }
     }
 
@@ -647,13 +653,13 @@ fn size(reply: &ModelReply) -> usize {
 }
 
 /// The stream is alive, but brings no part of a reply, or no further one.
-fn only_comments(is_empty: bool) -> Failure {
-    match is_empty {
-        true => Failure::retry(
+fn only_comments(has_begun: bool) -> Failure {
+    match has_begun {
+        false => Failure::retry(
             NO_FIRST_BYTE,
             "only keep-alive comments within model.first_byte_timeout_seconds",
         ),
-        false => broken("only keep-alive messages for a long time in the middle of the reply"),
+        true => broken("only keep-alive messages for a long time in the middle of the reply"),
     }
 }
 
@@ -681,7 +687,7 @@ const NOT_BEGUN: &str = "the stream ended before the reply began";
 const IN_THE_MIDDLE: &str = "the stream ended in the middle of the reply";
 /// How long a stream may bring only messages that keep it alive after the reply has begun: thinking that is not shown, and
 /// calls that a proxy holds back until they are complete.
-const HIDDEN_WORK: Duration = Duration::from_secs(30 * 60);
+const HIDDEN_WORK: Duration = Duration::from_secs(15 * 60);
 
 /// Why requests are tried again ([`Failure::Retry`]).
 const RETRIED: [&str; 6] = [

@@ -57,15 +57,19 @@ pub(crate) fn arguments(text: &str) -> Value {
     }
 }
 
-/// Whether a call was cut off in the middle of its arguments.
-pub(crate) fn is_cut_off(arguments: &str) -> bool {
-    let read = serde_json::from_str::<IgnoredAny>(arguments);
-    !arguments.trim().is_empty() && read.is_err_and(|error| error.is_eof())
-}
-
-/// Whether the last of these calls was, whatever the server says of the end of the reply.
+/// Whether the last of these calls was cut off inside a value, whatever the server says of the end of the reply. That a bracket
+/// is missing at the end is the model's mistake.
 pub(crate) fn last_is_cut_off(calls: &[ToolCall]) -> bool {
-    calls.last().is_some_and(|call| is_cut_off(&call.arguments))
+    let is_cut_off = |arguments: &str| {
+        let read = serde_json::from_str::<IgnoredAny>(arguments);
+        let fault = read.err().filter(serde_json::Error::is_eof);
+        // The kinds of this error are not public.
+        let inside = ["EOF while parsing a string", "EOF while parsing a value"];
+        let fault = fault.map(|error| error.to_string()).unwrap_or_default();
+        inside.iter().any(|inside| fault.starts_with(inside))
+    };
+    let arguments = calls.last().map(|call| call.arguments.trim());
+    arguments.is_some_and(|text| !text.is_empty() && is_cut_off(text))
 }
 
 /// The id of call number `n` in the reply at position `turn`: as the server sent it, unless it sent none, or the same

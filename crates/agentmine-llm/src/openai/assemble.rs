@@ -95,12 +95,6 @@ impl api::Assembly for ChatAssembly {
         self.finish.is_some()
     }
 
-    fn has_open_call(&self) -> bool {
-        self.slots
-            .last()
-            .is_some_and(|slot| tool::is_cut_off(&slot.arguments))
-    }
-
     fn is_empty(&self) -> bool {
         self.text.is_empty() && self.slots.is_empty() && self.finish.is_none()
     }
@@ -136,10 +130,10 @@ impl api::Assembly for ChatAssembly {
             // Of Mistral and Zhipu.
             Some("model_length" | "model_context_window_exceeded") => Stop::WindowFull,
             Some("length" | "max_tokens") => Stop::Length,
-            // vLLM says "tool_calls" of a call that its limit cut off.
-            _ if tool::last_is_cut_off(&calls) => Stop::Length,
             // The second is Zhipu's.
             Some("content_filter" | "sensitive") => Stop::Filtered,
+            // vLLM says "tool_calls" of a call that its limit cut off.
+            _ if tool::last_is_cut_off(&calls) => Stop::Length,
             // "stop" beside calls, "tool_calls" without any, and unknown words: the calls decide.
             _ if calls.is_empty() => Stop::EndTurn,
             _ => Stop::ToolCalls,

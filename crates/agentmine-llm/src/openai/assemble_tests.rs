@@ -501,6 +501,9 @@ fn a_call_that_is_cut_off_is_a_cut_reply_whatever_the_server_says() {
     for (arguments, finish, expected) in [
         (r#"{"path": "a"#, "tool_calls", Stop::Length),
         (r#"{"path": "a"#, "stop", Stop::Length),
+        (r#"{"path": "a", "text": "#, "stop", Stop::Length),
+        (r#"{"path": "a"#, "content_filter", Stop::Filtered),
+        (r#"{"path": "a""#, "tool_calls", Stop::ToolCalls),
         (r#"{"path": "a"}"#, "tool_calls", Stop::ToolCalls),
         ("", "tool_calls", Stop::ToolCalls),
         ("{path}", "tool_calls", Stop::ToolCalls),

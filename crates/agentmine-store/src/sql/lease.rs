@@ -196,9 +196,13 @@ impl<D: Dialect> SqlStore<D> {
         (nonce, lease, max_attempts): (Uuid, Duration, u32),
     ) -> Result<Option<Claim>, Failure> {
         let mut tx = self.transaction().await?;
+        let waited = waited(&mut tx, task).await?;
+        // A machine that was suspended shows nothing else, and a claim may come before the next heartbeat and sweep.
+        if let Some(row) = &waited {
+            self.absence.clock(row.clock);
+        }
         // 0: the holder of an expired lease may not have been able to extend it.
         let expired = i64::from(!self.absence.is_within(lease));
-        let waited = waited(&mut tx, task).await?;
         // The clock, since the statement may have waited for the row longer than the lease lasts.
         let taken: Option<TaskRow> = tx
             .row(
@@ -246,10 +250,11 @@ async fn is_held_up<D: Dialect>(tx: &mut Db<D>, task: &Task) -> Result<bool, Fai
 }
 
 /// How long a row has waited for this claim: since it was recorded, admitted or resumed, unless another task may have held it
-/// up, and since the last heartbeat if it lost its worker.
+/// up, and since the last heartbeat if it lost its worker. Beside it: the database's clock.
 async fn waited<D: Dialect>(tx: &mut Db<D>, task: TaskId) -> Result<Option<WaitRow>, Failure> {
     tx.row(
-        "SELECT CASE WHEN write_scope = ''
+        "SELECT {millis(}{clock}{)millis} AS clock,
+             CASE WHEN write_scope = ''
                           AND (SELECT count(*) FROM task_dependencies d WHERE d.task = tasks.id) = 0
                      THEN {millis(}{clock} - updated_at{)millis} END AS waited,
              CASE WHEN takeover OR state = 'leased' THEN {millis(}{clock} - lease_since{)millis} END AS unattended
@@ -273,7 +278,12 @@ fn attempt_name(attempt: u32) -> &'static str {
 
 /// By the database's clock, as all times in the row.
 fn measure_wait(task: &Task, wait: Option<WaitRow>) {
-    let Some(WaitRow { waited, unattended }) = wait else {
+    let Some(WaitRow {
+        clock: _,
+        waited,
+        unattended,
+    }) = wait
+    else {
         return;
     };
     let seconds = |millis: i64| {

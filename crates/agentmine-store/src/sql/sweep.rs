@@ -27,13 +27,14 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
         self.run("sweep", || async {
             let mut report = SweepReport::default();
             let mut tx = self.transaction().await?;
-            if !D::lock_sweep(&mut tx).await? {
-                report.next_expiry = next_expiry(&mut tx).await?;
-                return Ok(report);
-            }
+            // Also where another process sweeps: this one's claims depend on what it has seen.
             let clock: Option<i64> = tx.scalar("SELECT {millis(}{now}{)millis}", &[]).await?;
             if let Some(millis) = clock {
                 self.absence.clock(millis);
+            }
+            if !D::lock_sweep(&mut tx).await? {
+                report.next_expiry = next_expiry(&mut tx).await?;
+                return Ok(report);
             }
             shorten_leases(&mut tx).await?;
             self.absence.written();

@@ -47,6 +47,15 @@ async fn a_rebase_is_let_through_once_it_is_allowed() {
     let again = world.git(&repo, "rev-parse HEAD").await.ok();
     world.git(&repo, "push -qf origin work").await.ok();
     assert_eq!(world.upstream_head("work").await, again);
+    // And be taken back in part, but not as a whole.
+    world.git(&repo, "reset -q --hard HEAD~1").await.ok();
+    let part = world.git(&repo, "rev-parse HEAD").await.ok();
+    world.git(&repo, "push -qf origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, part);
+    world.git(&repo, "reset -q --hard origin/main").await.ok();
+    let shown = world.git(&repo, "push -f origin work").await.err();
+    assert!(shown.contains("not a rebase"), "{shown}");
+    assert_eq!(world.upstream_head("work").await, part);
 }
 
 #[rstest]
@@ -85,10 +94,13 @@ async fn a_rewrite_without_the_new_base_or_of_another_branch_is_refused() {
     let world = World::new(Kind::Path).await;
     let (repo, head, onto) = moved_on(&world).await;
     world.gateway.allow_rewrite(rewrite(&head, &onto)).await;
-    let main = world.upstream_head("main").await;
+    // The target moves again, and the agent has fetched it.
+    let main = world.human_commit("main", "more.txt").await;
+    world.git(&repo, "fetch -q origin").await.ok();
     for change in [
         "commit -q --amend -m other",
         "reset -q --hard origin/main",
+        "reset -q --hard origin/main~1",
         "reset -q --hard origin/work~2",
     ] {
         world.git(&repo, change).await.ok();

@@ -211,6 +211,7 @@ impl TryFrom<LeftRow> for OpenedPullRequest {
 }
 
 row!(WaitRow {
+    clock: i64,
     waited: Option<i64>,
     unattended: Option<i64>,
 });

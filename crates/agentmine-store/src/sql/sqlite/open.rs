@@ -135,10 +135,14 @@ fn create_folder_of(file: &Path) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::time::SystemTime;
 
+    use agentmine_domain::{ItemKind, ItemRef, NewTask, Priority, TrackerKind, WorkerId};
     use agentmine_runtime::config::Migrations;
+    use uuid::Uuid;
 
     use super::*;
+    use crate::{EnqueueStore as _, Enqueued, LeaseStore as _};
 
     #[tokio::test]
     async fn a_new_database_is_for_its_user_alone() {
@@ -167,5 +171,49 @@ mod tests {
         second.pool.close().await;
         drop(writing);
         first.pool.close().await;
+    }
+
+    /// As after a laptop's lid was closed, or a step of the clock: a slot may look before the holder's heartbeat.
+    #[tokio::test]
+    async fn a_lease_that_ran_out_while_the_clock_jumped_is_left_to_its_holder() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("db").display());
+        let store = open(&url, Role::Heartbeat).await.unwrap();
+        let new = NewTask {
+            item: ItemRef {
+                tracker: TrackerKind::GitHub,
+                host: "forge.example".into(),
+                repo_id: "42".into(),
+                repo_path: "acme/shop".into(),
+                kind: ItemKind::Issue,
+                number: 1,
+            },
+            trigger: "e1".into(),
+            title: "Greet".into(),
+            url: "https://forge.example/1".into(),
+            priority: Priority::Medium,
+        };
+        let Enqueued::Created(task) = store.enqueue(&new).await.unwrap() else {
+            panic!("it is new");
+        };
+        let minute = Duration::from_secs(60);
+        let claim = async |lease| {
+            let (worker, nonce) = (WorkerId("host/1/0".into()), Uuid::new_v4());
+            store
+                .claim(task.id, &worker, nonce, lease, 3)
+                .await
+                .unwrap()
+        };
+        assert!(claim(minute).await.is_some());
+        let an_hour = "UPDATE tasks SET lease_until = lease_until - 3600000, lease_since = lease_since - 3600000";
+        sqlx::query(an_hour).execute(&store.pool).await.unwrap();
+        let before = SystemTime::now() - 60 * minute;
+        let before = before.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        store
+            .absence
+            .clock(i64::try_from(before.as_millis()).unwrap());
+        assert!(claim(minute).await.is_none());
+        // One that asks for less than the jump leaves it too, and one for whom it is long ago does not.
+        assert!(claim(3 * 60 * minute).await.is_some());
     }
 }
