@@ -84,6 +84,7 @@ pub(super) async fn publish(
             left_out: notes,
         });
     }
+    // The gate refuses it too; here it is certain that the rebase was not finished.
     if prepared.rebases.is_some() && head == prepared.base {
         return Ok(Published {
             failure: Some(NOTHING_ON_TOP.to_owned()),

@@ -102,9 +102,10 @@ const TRUNCATED: &str = "not run: the conversation was truncated";
 /// How long a session that has to end waits until the journal has what its last request may have cost.
 const LAST_ENTRY: Duration = Duration::from_secs(5);
 const OUT_OF_TIME: &str = "not run: the time limit of the task was reached";
+const REPEATED: &str = "not run: the call before it repeats earlier ones";
+/// Why the work ends where no room can be made for a reply.
 const WINDOW_FULL: &str =
     "the conversation fills the model's context window, and nothing of it can be omitted";
-const REPEATED: &str = "not run: the call before it repeats earlier ones";
 /// How the warning of a limit begins. A resumed conversation has it only once.
 const NEAR_LIMIT: &str = "A limit of this task is near: ";
 

@@ -238,7 +238,7 @@ impl Effects {
             url: self.task.url.clone(),
             open: true,
             merged: false,
-            head: String::new(),
+            head_sha: String::new(),
         }
     }
 
@@ -305,7 +305,7 @@ impl Effects {
                     url: record.pull.url.clone(),
                     open: true,
                     merged: false,
-                    head: String::new(),
+                    head_sha: String::new(),
                 })
             }
             (Err(error), None) => return Err(error.into()),

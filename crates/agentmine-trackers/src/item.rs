@@ -321,7 +321,7 @@ pub struct PullRequest {
     /// Whether it was merged.
     pub merged: bool,
     /// The commit of its branch, of a merged one that which was merged; empty if the tracker does not say.
-    pub head: String,
+    pub head_sha: String,
 }
 
 impl PullRequest {
@@ -334,7 +334,7 @@ impl PullRequest {
     /// Whether somebody merged it while its branch was at another commit.
     #[must_use]
     pub fn was_merged_without(&self, commit: &str) -> bool {
-        self.merged && !self.head.is_empty() && self.head != commit
+        self.merged && !self.head_sha.is_empty() && self.head_sha != commit
     }
 }
 

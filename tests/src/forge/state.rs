@@ -206,12 +206,6 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    /// Its head is at this commit from now on.
-    pub(super) fn merge(&mut self, head: Option<String>) {
-        self.merged = true;
-        self.merged_head = head;
-    }
-
     /// One that nobody has reviewed.
     pub(super) fn new(head: &str, base: &str, draft: bool) -> Self {
         Self {
@@ -223,6 +217,12 @@ impl Pull {
             reviews: Vec::new(),
             resolved: HashSet::new(),
         }
+    }
+
+    /// Its head is at this commit from now on.
+    pub(super) fn merge(&mut self, head: Option<String>) {
+        self.merged = true;
+        self.merged_head = head;
     }
 }
 

@@ -364,7 +364,7 @@ async fn a_result_that_was_not_opened_is_not_completed() {
         url: String::new(),
         open: true,
         merged: false,
-        head: String::new(),
+        head_sha: String::new(),
     };
     effects.complete_text(&other).await.unwrap();
     assert_eq!(world.requests(), NONE);

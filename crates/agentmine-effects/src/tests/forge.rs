@@ -391,7 +391,7 @@ impl Tracker for FakeTracker {
             url: format!("https://forge.example/pull/{number}"),
             open: true,
             merged: false,
-            head: String::new(),
+            head_sha: String::new(),
         };
         forge.pulls.push((pull.clone(), new.clone()));
         forge.answer("create_pull_request", pull)

@@ -27,7 +27,7 @@ fn opened() -> PullRequest {
         url: URL.into(),
         open: true,
         merged: false,
-        head: String::new(),
+        head_sha: String::new(),
     }
 }
 
@@ -337,7 +337,7 @@ async fn one_that_was_merged_before_the_last_push_is_not_recorded_with_it() {
     {
         let mut forge = world.tracker.forge();
         let pull = &mut forge.pulls[0].0;
-        (pull.open, pull.merged, pull.head) = (false, true, "commit-1".to_owned());
+        (pull.open, pull.merged, pull.head_sha) = (false, true, "commit-1".to_owned());
     }
     for (commit, is_without) in [("commit-2", true), ("commit-1", false)] {
         let pull = effects.pull_request(&new, commit, None).await.unwrap();
@@ -347,7 +347,7 @@ async fn one_that_was_merged_before_the_last_push_is_not_recorded_with_it() {
         let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
         assert!(!earlier.was_merged_before());
     }
-    world.tracker.forge().pulls[0].0.head = "commit-0".to_owned();
+    world.tracker.forge().pulls[0].0.head_sha = "commit-0".to_owned();
     let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
     assert!(earlier.was_merged_before());
 }

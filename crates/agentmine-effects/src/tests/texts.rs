@@ -72,7 +72,7 @@ fn pull(tracker: TrackerKind) -> PullRequest {
         url: url.into(),
         open: true,
         merged: false,
-        head: String::new(),
+        head_sha: String::new(),
     }
 }
 

@@ -57,8 +57,8 @@ impl From<&str> for Held {
     }
 }
 
-/// Checks a push of `new`, and returns the authors and committers of its new commits; `None` if it has none. `parents` are those of the
-/// commits in the pack, `refs` what upstream has.
+/// Checks a push of `new`, and returns the authors and committers of its new commits; `None` if it has none. `parents` are
+/// those of the commits in the pack, `refs` what upstream has.
 pub(super) async fn check(
     repo: &BareRepo,
     parents: &HashMap<String, Vec<String>>,

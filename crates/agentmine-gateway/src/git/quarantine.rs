@@ -32,8 +32,8 @@ const NOT_ONTO: &str =
     "not a rebase: it does not contain the commit that the branch is to be rebased onto";
 
 /// Why a push is refused that would put nothing in the place of what the branch holds.
-const NOTHING_ON_TOP: &str = "not a rebase: it has no commit that upstream does not have, so all commits of the branch would be lost. If upstream has their \
-    changes already, do not push, and say so";
+const NOTHING_ON_TOP: &str = "not a rebase: it has no commit that upstream does not have, so all commits of the branch \
+    would be lost. If upstream has their changes already, do not push, and say so";
 
 /// What a push must contain besides what the branch holds.
 #[derive(Debug, Clone, Copy)]

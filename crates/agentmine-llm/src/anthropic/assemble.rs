@@ -101,10 +101,6 @@ impl api::Assembly for MessageAssembly {
         Ok(deltas)
     }
 
-    fn has_finished(&self) -> bool {
-        self.stop.is_some() || self.has_ended
-    }
-
     fn has_ended(&self) -> bool {
         self.has_ended
     }

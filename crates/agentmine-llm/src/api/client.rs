@@ -59,9 +59,11 @@ pub(crate) trait Assembly: Default + Send {
     fn error_in(event: &Value) -> Option<&Value> {
         failure::error_in(event)
     }
-    /// Whether the server has said why the reply ended. Only bookkeeping follows.
-    fn has_finished(&self) -> bool;
-    /// Whether the server has said why the reply ended, in a word.
+    /// Whether the reply is complete. Only bookkeeping follows.
+    fn has_finished(&self) -> bool {
+        self.has_reason() || self.has_ended()
+    }
+    /// Whether the server has said why the reply ended.
     fn has_reason(&self) -> bool;
     /// Whether the server has said that nothing follows, where the API says so in an event.
     fn has_ended(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A server that is away, overloaded or loading is tried for a time, since that passes with time only. A
 //! reply that breaks off is tried for a number of times. Each wait has a floor, above it is jitter, and a
-//! server that says how long to wait is obeyed: a wait that the call has no time for ends it at once, and
+//! server that says how long to wait is obeyed, unless that is less: a wait that the call has no time for ends it at once, and
 //! the error names the moment.
 //!
 //! Guaranteed: the time of a whole call is bounded.

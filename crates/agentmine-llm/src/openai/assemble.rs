@@ -87,10 +87,6 @@ impl api::Assembly for ChatAssembly {
         api::error_in(value).or_else(|| own.is_object().then_some(own))
     }
 
-    fn has_finished(&self) -> bool {
-        self.finish.is_some()
-    }
-
     fn has_reason(&self) -> bool {
         self.finish.is_some()
     }

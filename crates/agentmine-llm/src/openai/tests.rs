@@ -73,21 +73,29 @@ const HALF: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Half\"}}]}\n\n
 
 const HELLO_JSON: &str = r#"{"choices":[{"message":{"content":"Hello"},"finish_reason":"stop"}]}"#;
 
+fn hello() -> [Message; 1] {
+    [Message::User {
+        text: "Say hello".into(),
+    }]
+}
+
+fn request(messages: &[Message]) -> ModelRequest<'_> {
+    ModelRequest {
+        messages,
+        tools: &[],
+        conversation: None,
+        state: CallState::default(),
+    }
+}
+
 async fn ask(model: &OpenAi) -> Result<(ModelReply, Usage), LlmError> {
     asked(model).await.map_err(|(error, _)| error)
 }
 
 /// The same; an error comes with what the call may have cost.
 async fn asked(model: &OpenAi) -> Result<(ModelReply, Usage), (LlmError, Usage)> {
-    let messages = [Message::User {
-        text: "Say hello".into(),
-    }];
-    let request = ModelRequest {
-        messages: &messages,
-        tools: &[],
-        conversation: None,
-        state: CallState::default(),
-    };
+    let messages = hello();
+    let request = request(&messages);
     let replied = model.reply(request.clone(), None).await;
     replied.map_err(|error| (error, request.lost(model)))
 }
@@ -354,15 +362,8 @@ async fn tokens_that_a_server_never_counts_are_estimated() {
     let server = Server::start(vec![Act::Keep(hello_stream()), uncounted()]).await;
     let model = server.model();
     for (tokens, is_estimated) in [(11, false), (sent + 1, true)] {
-        let messages = [Message::User {
-            text: "Say hello".into(),
-        }];
-        let request = ModelRequest {
-            messages: &messages,
-            tools: &[],
-            conversation: None,
-            state: CallState::default(),
-        };
+        let messages = hello();
+        let request = request(&messages);
         let (_, usage) = model.reply(request.clone(), None).await.unwrap();
         assert_eq!(usage.total_tokens(), tokens);
         assert_eq!(request.state.is_estimated(), is_estimated);

@@ -181,7 +181,7 @@ impl From<Pull> for PullRequest {
             url: pull.html_url,
             open: pull.state == "open",
             merged: pull.merged_at.is_some(),
-            head: pull.head.sha.unwrap_or_default(),
+            head_sha: pull.head.sha.unwrap_or_default(),
         }
     }
 }

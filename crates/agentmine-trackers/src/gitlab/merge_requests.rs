@@ -205,7 +205,7 @@ impl From<MergeRequest> for PullRequest {
             open: is_open(&found.state),
             merged: found.state == "merged",
             url: found.web_url,
-            head: found.sha.unwrap_or_default(),
+            head_sha: found.sha.unwrap_or_default(),
         }
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn find_pull(folder: &Path, head: &str) -> Result<Option<PullRequest>
             url: address(&path),
             open: document.head.state == State::Open,
             merged: false,
-            head: String::new(),
+            head_sha: String::new(),
         };
         let better = |known: &PullRequest| (pull.open, number) > (known.open, known.number);
         if found.as_ref().is_none_or(better) {
@@ -155,7 +155,7 @@ pub(super) fn create_pull(
         url: address(&path),
         open: true,
         merged: false,
-        head: String::new(),
+        head_sha: String::new(),
     })
 }
 
