@@ -226,10 +226,11 @@ impl SessionError {
     pub(crate) fn passes_with_a_heartbeat(&self) -> bool {
         matches!(
             self,
-            Self::Store(StoreError::Unavailable(_) | StoreError::Expired(_))
+            Self::Store(StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Expired(_))
                 | Self::Effect(
-                    EffectError::Store(StoreError::Unavailable(_) | StoreError::Expired(_))
-                        | EffectError::Tracker(TrackerError::NotPermitted { .. })
+                    EffectError::Store(
+                        StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Expired(_)
+                    ) | EffectError::Tracker(TrackerError::NotPermitted { .. })
                 )
         )
     }

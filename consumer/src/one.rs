@@ -46,7 +46,7 @@ pub async fn run_one(
     removal.spawn(remove_stale_sandboxes(Arc::clone(&deps)));
     let worker = presence.worker(0);
     let claiming = Claiming::asked_for(&deps, task, &worker);
-    let Some(claimed) = claiming.until_answered(&stop).await? else {
+    let Some(claimed) = claiming.until_free(&stop).await? else {
         presence.withdraw();
         return Ok(RunOne::Refused);
     };

@@ -484,6 +484,35 @@ fn removes_it(rig: &Rig, branch: &str) -> Option<String> {
     None
 }
 
+/// The same between the session that pushed and the one that takes over.
+async fn leaves_it_after_a_takeover(rig: Rig) {
+    let (number, consumer) = pushed(&rig).await;
+    let branch = rig.task().await.branch();
+    consumer.kill_nine();
+    removes_it(&rig, &branch);
+    rig.model.release();
+    let consumer = rig.spawn("consumer", &[]);
+    let task = over(&rig).await;
+    assert_eq!(task.state, STOPPED, "{:?}", task.reason);
+    assert_eq!(rig.forge.branch_sha(DEMO, &branch), None);
+    assert!(rig.forge.pulls(DEMO).is_empty());
+    let is_reported = |_: &_| said(&rig, DEMO, number).contains("somebody deleted the branch");
+    rig.forge
+        .wait_until("it is reported", PATIENCE, is_reported)
+        .await;
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_is_not_brought_back_after_a_takeover_on_github() {
+    leaves_it_after_a_takeover(github().await).await;
+}
+
+#[tokio::test]
+async fn a_branch_that_a_person_removed_is_not_brought_back_after_a_takeover_on_gitlab() {
+    leaves_it_after_a_takeover(gitlab().await).await;
+}
+
 fn replaces_it(rig: &Rig, branch: &str) -> Option<String> {
     Some(rig.forge.replace_branch(DEMO, branch))
 }

@@ -169,7 +169,17 @@ async fn a_person_who_pushes_meanwhile_is_not_overwritten(rig: Rig) {
     assert!(rewrites(&rig, &pull).is_empty());
     assert!(contains(&rig, &pull.head, &theirs));
     assert!(contains(&rig, &pull.head, "main"));
-    is_done_in_one_round(&rig, &pull).await;
+    assert_done(&rounds(&rig).await[0]);
+    // It is theirs now, although the newest commit is ours.
+    rig.produce().await;
+    rig.produce().await;
+    let comments = rig.forge.comments(DEMO, pull.number);
+    let mut bodies = comments.iter().map(|it| &it.body);
+    assert!(
+        bodies.any(|it| it.contains("somebody else pushed")),
+        "{comments:#?}"
+    );
+    assert_eq!(rounds(&rig).await.len(), 1);
 }
 
 fn meets_a_person() -> Script {

@@ -29,6 +29,8 @@ const PAUSED: Duration = Duration::from_secs(1);
 /// How long a task's message is returned to the queue by consumers without its tracker. After that the hourly wake-ups of the
 /// sweep suffice; otherwise messages that no consumer serves would pile up.
 const COMES_BACK: Duration = Duration::from_secs(24 * 3600);
+/// Rows in a row that others keep locked, after which a poll ends: so many are no accident.
+const BUSY: u32 = 3;
 /// Rows that are read at once.
 const PAGE: u32 = 200;
 
@@ -198,12 +200,17 @@ async fn on_message(
             put_off(delivery, task, &error).await;
             return match claiming.until_answered(stop).await {
                 Ok(claim) => claim.map_or(Next::Skipped, |claim| Next::Claimed(Box::new(claim))),
+                Err(StoreError::Busy(_)) => Next::Skipped,
                 Err(_) => Next::Unavailable,
             };
         }
         answer => answer,
     };
     match claim {
+        Err(error @ StoreError::Busy(_)) => {
+            put_off(delivery, task, &error).await;
+            Next::Skipped
+        }
         Ok(claim) => {
             // After a failed ack the message is redelivered; the row is then already claimed.
             if let Err(error) = delivery.ack().await {
@@ -234,7 +241,7 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         ConsumerMode::Once => Duration::ZERO,
         ConsumerMode::Continuous => OLD,
     };
-    let mut skip = 0;
+    let (mut skip, mut busy) = (0, 0);
     // Page by page: rows that only other consumers serve may come first for as long as those are away.
     loop {
         let rows = match deps.store.claimable(older_than, skip, PAGE).await {
@@ -250,7 +257,11 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
             let claiming = Claiming::new(deps, task.id, worker);
             match claiming.until_answered(stop).await {
                 Ok(Some(claim)) => return Next::Claimed(Box::new(claim)),
-                Ok(None) => {}
+                Ok(None) => busy = 0,
+                Err(error @ StoreError::Busy(_)) if busy + 1 < BUSY => {
+                    tracing::warn!(task.id = %task.id, %error, "the row is locked; the next one is tried");
+                    busy += 1;
+                }
                 Err(error) => {
                     tracing::warn!(task.id = %task.id, %error, "claim failed");
                     return Next::Unavailable;
@@ -341,24 +352,37 @@ impl<'a> Claiming<'a> {
         }))
     }
 
-    pub(crate) async fn until_answered(
-        &self,
-        stop: &Shutdown,
-    ) -> Result<Option<Claimed>, StoreError> {
-        answered(stop, || self.once()).await
+    /// Repeats the claim until the store answers. [`StoreError::Busy`] is an answer: the row stays as it was.
+    async fn until_answered(&self, stop: &Shutdown) -> Result<Option<Claimed>, StoreError> {
+        answered(stop, is_unanswered, || self.once()).await
     }
+
+    /// The same, also while others keep the row locked.
+    pub(crate) async fn until_free(&self, stop: &Shutdown) -> Result<Option<Claimed>, StoreError> {
+        let is_waited_for =
+            |error: &StoreError| is_unanswered(error) || matches!(error, StoreError::Busy(_));
+        answered(stop, is_waited_for, || self.once()).await
+    }
+}
+
+fn is_unanswered(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(_))
 }
 
 /// Repeats a claim until the store answers, or the worker is at its deadline. A claim without an answer may have
 /// been made: only the same nonce finds it again, and dropping it would charge an attempt in which nobody works.
-async fn answered<T, F>(stop: &Shutdown, mut claim: impl FnMut() -> F) -> Result<T, StoreError>
+async fn answered<T, F>(
+    stop: &Shutdown,
+    is_repeated: fn(&StoreError) -> bool,
+    mut claim: impl FnMut() -> F,
+) -> Result<T, StoreError>
 where
     F: Future<Output = Result<T, StoreError>>,
 {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match claim().await {
-            Err(error @ StoreError::Unavailable(_)) => {
+            Err(error) if is_repeated(&error) => {
                 tracing::debug!(%error, "no answer to a claim; it is repeated");
                 tokio::select! {
                     biased;
@@ -398,14 +422,17 @@ mod tests {
                 Ok(7)
             })
         };
-        assert!(matches!(answered(&stop, claim).await, Ok(7)));
+        assert!(matches!(answered(&stop, is_unanswered, claim).await, Ok(7)));
         assert_eq!(asked.get(), 4);
         // A worker that drains waits until its deadline.
         stop.drain();
         asked.set(0);
-        assert!(matches!(answered(&stop, claim).await, Ok(7)));
+        assert!(matches!(answered(&stop, is_unanswered, claim).await, Ok(7)));
+        let busy = || std::future::ready(Err::<(), _>(StoreError::Busy("locked".into())));
+        let refused = answered(&stop, is_unanswered, busy).await;
+        assert!(matches!(refused, Err(StoreError::Busy(_))));
         stop.kill();
         let never = || std::future::ready(Err::<(), _>(unavailable()));
-        assert!(answered(&stop, never).await.is_err());
+        assert!(answered(&stop, is_unanswered, never).await.is_err());
     }
 }

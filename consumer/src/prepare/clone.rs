@@ -13,7 +13,7 @@ use super::conversion::Converted;
 use super::project::{Operator, inspect};
 use super::templates::{CloneKind, WorkspaceTemplates};
 use super::workspace::{Workspace, output_tail};
-use crate::error::{SessionError, WorkspaceError};
+use crate::error::{Interrupt, SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
 /// Time limit for writing a hook.
@@ -51,10 +51,17 @@ pub(super) async fn clone(
     let base = recorded.as_ref().map_or("HEAD", |start| &start.base);
     let pushed = branches.opens_pull_request
         && fetch_pushed(ctx, workspace, &branches.work, depth, base).await?;
-    if pushed || !branches.opens_pull_request {
-        // A person who removes it meanwhile does not want it back.
-        workspace.gateway.require_branch();
-    }
+    // A person who removes it meanwhile does not want it back.
+    let branch_at = match (pushed, branches.opens_pull_request) {
+        (true, _) => Some(remote_ref(&branches.work)),
+        (false, true) => None,
+        (false, false) => Some("HEAD".to_owned()),
+    };
+    let branch_at = match branch_at {
+        Some(name) => Some(workspace.git_ok(&["rev-parse", &name]).await?),
+        None => None,
+    };
+    workspace.gateway.branch_was_at(branch_at.as_deref()).await;
     let continues = resumes || pushed || !branches.opens_pull_request;
     if !branches.opens_pull_request {
         reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
@@ -518,6 +525,12 @@ async fn fetch_pushed(
         0 => {
             fetch_work(workspace, depth, &name, branch, base).await?;
             Ok(true)
+        }
+        NO_SUCH_REF if ctx.effects.was_pushed().await? => {
+            let why = format!(
+                "somebody deleted the branch `{branch}`, and AgentMine does not restore it"
+            );
+            Err(Interrupt::Stopped(why).into())
         }
         NO_SUCH_REF => Ok(false),
         // Without an answer it is unknown whether there is pushed work.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use agentmine_agent::journal::{Entry, newest_start};
 use agentmine_agent::{Project, Resumed, Solution, Start, Unsaved};
 use agentmine_domain::Lease;
-use agentmine_effects::is_final;
+use agentmine_effects::{PushRecord, is_final};
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{GatewayConfig, GitAccess, PushFence, Upstream};
 use agentmine_mcp::config::RepositoryFile;
@@ -99,6 +99,7 @@ struct LeaseFence {
     store: Arc<dyn Store>,
     lease: Lease,
     permit: Permit,
+    pushed: PushRecord,
 }
 
 #[async_trait]
@@ -113,6 +114,10 @@ impl PushFence for LeaseFence {
 
     fn check_clock(&self) -> Result<(), String> {
         self.permit.check().map_err(|e| e.to_string())
+    }
+
+    async fn accepted(&self) {
+        self.pushed.note().await;
     }
 }
 
@@ -151,6 +156,7 @@ pub(crate) async fn prepare(
                 store: Arc::clone(&ctx.deps.store),
                 lease: ctx.lease.clone(),
                 permit: ctx.heartbeat.certainty().permit().clone(),
+                pushed: ctx.effects.push_record(),
             }),
         },
         network,

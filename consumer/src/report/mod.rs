@@ -55,7 +55,12 @@ pub(crate) async fn report(
         let text = pull_request(&item.title, asked, &session, outcome);
         let new = prepared.branches.pull_request(text);
         let missing = outcome.missing.as_deref();
-        let open = || ctx.effects.pull_request(&new, head, missing);
+        let result = ReportedCommit {
+            commit: head.clone(),
+            pushers: Pushers::of(measurer.others_pushed(head)),
+            heard: None,
+        };
+        let open = || ctx.effects.pull_request(&new, &result, missing);
         let pull = ctx.heartbeat.patiently(open).await?;
         if pull.is_rejected() {
             return Err(rejected(ctx, &pull));
@@ -77,10 +82,7 @@ pub(crate) async fn report(
             round::begin_completion(ctx, head, outcome).await?;
         }
         let is_on_theirs = round.is_some_and(|work| work.round.head != prepared.began_at());
-        let pushers = match is_on_theirs || measurer.others_pushed(head) {
-            true => Pushers::Others,
-            false => Pushers::Us,
-        };
+        let pushers = Pushers::of(is_on_theirs || measurer.others_pushed(head));
         let result = ReportedCommit {
             commit: head.clone(),
             pushers,

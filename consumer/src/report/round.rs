@@ -46,9 +46,7 @@ pub(super) async fn record_answers(
             "\n\nThis message also answers {others} more threads: a round posts at most {MAX_REPLIES} replies."
         ));
     }
-    if work.round.result.is_some() {
-        return Ok(message);
-    }
+    // An attempt that ended before its result was on the branch may have recorded others: nothing of them was posted.
     let said = thread_answers(&outcome.last_message, &names);
     let mut answers = Vec::new();
     for (name, thread) in threads.into_iter().take(MAX_REPLIES) {

@@ -122,11 +122,12 @@ impl Measurer<'_> {
         pushed.is_none() && self.ctx.task.epoch.0 <= 1
     }
 
-    /// Whether the branch is at a commit of somebody else. Accepted: after a takeover that pushes nothing, one of somebody
+    /// Whether the branch is at a commit of somebody else, or at ours on top of one. Accepted: after a takeover that pushes nothing, one of somebody
     /// else counts as that of an earlier attempt.
     pub(crate) fn others_pushed(&self, head: &str) -> bool {
-        match self.prepared.workspace.gateway.pushed_head() {
-            Some(ours) => ours != head,
+        let gateway = &self.prepared.workspace.gateway;
+        match gateway.pushed_head() {
+            Some(ours) => ours != head || gateway.others_pushed(),
             None => self.pushed_nothing() && head != self.prepared.began_at(),
         }
     }

@@ -23,6 +23,8 @@ pub(crate) struct Window {
     most: Option<Counted>,
     /// Newest requests in a row whose count does not follow.
     dropped: u32,
+    /// The first of them. Where the count follows from there on, another tokenizer counts: a router has changed the model.
+    since: Option<Counted>,
     /// Whether a much longer request had much fewer tokens: the server counts only what it had not cached.
     counts_only_new: bool,
 }
@@ -32,6 +34,18 @@ pub(crate) struct Window {
 struct Counted {
     texts: Texts,
     tokens: u64,
+}
+
+impl Counted {
+    /// How many bytes more were sent in a later request.
+    fn growth(self, later: Self) -> usize {
+        later.texts.bytes.saturating_sub(self.texts.bytes)
+    }
+
+    /// Whether the count of a later request has grown with what was sent.
+    fn is_followed_by(self, later: Self) -> bool {
+        later.tokens >= self.tokens + self.growth(later) as u64 / BYTES_PER_TOKEN
+    }
 }
 
 impl Window {
@@ -45,18 +59,24 @@ impl Window {
         let Some(most) = self.most.filter(is_comparable) else {
             let follows = tokens.saturating_mul(PLAUSIBLE) >= texts.bytes as u64;
             self.most = follows.then_some(newest);
-            self.dropped = 0;
+            (self.dropped, self.since) = (0, None);
             return None;
         };
         self.counts_only_new |= tokens < most.tokens / 2;
-        let growth = texts.bytes.saturating_sub(most.texts.bytes);
-        let least = most.tokens + growth as u64 / BYTES_PER_TOKEN;
-        if growth >= GROWTH && tokens < least {
-            self.dropped += 1;
-        } else {
-            self.dropped = 0;
+        if most.growth(newest) < GROWTH || most.is_followed_by(newest) {
+            (self.dropped, self.since) = (0, None);
             if tokens > most.tokens {
                 self.most = Some(newest);
+            }
+        } else {
+            match self.since {
+                Some(since) if since.growth(newest) > 0 && since.is_followed_by(newest) => {
+                    if since.growth(newest) >= GROWTH {
+                        (self.most, self.dropped, self.since) = (Some(newest), 0, None);
+                    }
+                }
+                Some(_) => self.dropped += 1,
+                None => (self.dropped, self.since) = (1, Some(newest)),
             }
         }
         (self.dropped >= TIMES && !self.counts_only_new).then(|| {
@@ -149,6 +169,21 @@ mod tests {
             (112, 29_000),
         ];
         assert!(!found(&once).contains(&true));
+    }
+
+    #[test]
+    fn a_count_that_grows_on_from_a_lower_one_is_not() {
+        // A router that has changed the model: the other tokenizer has a fifth fewer for the same text.
+        let (mut requests, mut kb) = (vec![(150, 48_000), (200, 64_000)], 240);
+        while kb < 400 {
+            requests.push((kb, kb as u64 * 256));
+            kb += 5;
+        }
+        assert!(!found(&requests).contains(&true));
+        // That server drops what does not fit, too.
+        let most = kb as u64 * 256;
+        requests.extend((1..20).map(|more| (kb + 10 * more, most)));
+        assert!(found(&requests).contains(&true));
     }
 
     #[test]

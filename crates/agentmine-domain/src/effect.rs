@@ -32,6 +32,8 @@ named!(
         PullRequestDraft = "pull_request_draft",
         /// Marks a pull request as ready for review. For a round that completed a partial result, also corrects the text first.
         PullRequestReady = "pull_request_ready",
+        /// That the branch of the task was pushed. Nothing is written for it.
+        BranchPush = "branch_push",
         /// Removes the branch of a pull request that ended.
         BranchRemoval = "branch_removal",
     }
@@ -191,6 +193,12 @@ impl EffectKey {
     #[must_use]
     pub fn pull_request_completion(commit: &str) -> Self {
         Self::once_per_task(EffectKind::PullRequestReady, &format!("completed-{commit}"))
+    }
+
+    /// This branch was pushed.
+    #[must_use]
+    pub fn branch_push(head: &str) -> Self {
+        Self::once_per_task(EffectKind::BranchPush, head)
     }
 
     /// This branch is removed, since its pull request ended.

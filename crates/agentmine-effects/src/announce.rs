@@ -1,5 +1,7 @@
 //! Announces recorded tasks on the queue.
 
+use std::time::{Duration, Instant};
+
 use agentmine_domain::WakeUp;
 use agentmine_queue::Queue;
 use agentmine_runtime::failpoint::Guard;
@@ -8,6 +10,9 @@ use async_trait::async_trait;
 
 /// How many wake-ups are published in one transaction.
 const BATCH: u32 = 100;
+
+/// After this long the next call continues, so that each makes progress however slow the broker is.
+const TIME: Duration = Duration::from_secs(30);
 
 struct ToQueue<'a>(&'a dyn Queue);
 
@@ -21,17 +26,18 @@ impl Publish for ToQueue<'_> {
     }
 }
 
-/// Publishes every pending entry of the outbox and returns their number. An entry is removed only after
+/// Publishes the pending entries of the outbox, as many as half a minute allows, and returns their number. An entry is removed only after
 /// the broker has confirmed it, so a wake-up can be published twice but not lost.
 ///
 /// # Errors
 /// Returns an error if the store or the queue failed; what was not published stays in the outbox.
 pub async fn announce(store: &dyn Store, queue: &dyn Queue) -> Result<u64, RelayError> {
+    let begun = Instant::now();
     let mut total = 0;
     loop {
         let sent = store.relay_outbox(BATCH, &ToQueue(queue)).await?;
         total += sent;
-        if sent < u64::from(BATCH) {
+        if sent < u64::from(BATCH) || begun.elapsed() >= TIME {
             return Ok(total);
         }
     }

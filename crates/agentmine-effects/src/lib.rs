@@ -23,6 +23,7 @@ mod label;
 mod moved;
 mod orphan;
 mod pull_request;
+mod pushed;
 mod report;
 mod rounds;
 mod status;
@@ -40,6 +41,7 @@ pub use effects::Effects;
 pub use error::{EffectError, is_final, may_be_of_comments};
 pub use orphan::{Orphan, is_live};
 pub use pull_request::{EarlierPullRequest, Pushers, ReportedCommit};
+pub use pushed::PushRecord;
 pub use report::{EndReport, Reporter};
 pub use text::{
     held_comment, progress_comment, transferred_comments, used, work_comment, working_comment,

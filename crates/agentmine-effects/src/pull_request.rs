@@ -38,6 +38,17 @@ pub enum Pushers {
     Others,
 }
 
+impl Pushers {
+    /// Whether others pushed decides.
+    #[must_use]
+    pub fn of(others_pushed: bool) -> Self {
+        match others_pushed {
+            true => Self::Others,
+            false => Self::Us,
+        }
+    }
+}
+
 /// The commit that a result was reported on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportedCommit {
@@ -58,6 +69,8 @@ struct Text {
     commit: String,
     #[serde(default)]
     missing: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    others_pushed: bool,
     /// All of it, where the pull request is there without a result: the worker that takes over writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     whole: Option<Whole>,
@@ -117,17 +130,18 @@ impl EarlierPullRequest {
 
 impl Effects {
     /// Opens the pull request. If an earlier attempt already opened it, updates its text unless that reports this result of
-    /// `commit` already: checks that ran again may have ended differently. `missing` is set if the result is partial. Nothing
-    /// is recorded of one that was merged without `commit` ([`PullRequest::was_merged_without`]).
+    /// the same commit already: checks that ran again may have ended differently. `missing` is set if the result is partial. Nothing
+    /// is recorded of one that was merged without the commit ([`PullRequest::was_merged_without`]).
     ///
     /// # Errors
     /// Returns errors of the store and the tracker.
     pub async fn pull_request(
         &self,
         new: &NewPullRequest,
-        commit: &str,
+        result: &ReportedCommit,
         missing: Option<&str>,
     ) -> Result<PullRequest, EffectError> {
+        let commit = &*result.commit;
         let key = EffectKey::pull_request(&new.head);
         let reported = match self.begin(&key).await? {
             EffectState::Done(result) => Some(opened(&key, result)?),
@@ -146,7 +160,7 @@ impl Effects {
         };
         let draft = EffectKey::pull_request_draft(&new.head);
         let began = self.store.effect(self.task.id, &draft).await?.is_some();
-        self.announce_text(&new.head, (commit, missing), began.then_some(new))
+        self.announce_text(&new.head, (result, missing), began.then_some(new))
             .await?;
         let item = &self.task.item;
         let found = match Guard::LookUp.is_off() {
@@ -174,7 +188,8 @@ impl Effects {
                     .await?
             }
         };
-        self.opened(&key, &pull, commit, missing).await?;
+        self.done(&key, &opened_record(&pull, result, missing))
+            .await?;
         Ok(pull)
     }
 
@@ -190,8 +205,8 @@ impl Effects {
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request(&self.task.branch());
         self.begin(&key).await?;
-        let text = (result.commit.as_str(), missing);
-        self.announce_text(&self.task.branch(), text, None).await?;
+        self.announce_text(&self.task.branch(), (result, missing), None)
+            .await?;
         let record = opened_record(&self.own_pull_request(), result, missing);
         self.done(&key, &record).await
     }
@@ -199,13 +214,14 @@ impl Effects {
     async fn announce_text(
         &self,
         head: &str,
-        (commit, missing): (&str, Option<&str>),
+        (result, missing): (&ReportedCommit, Option<&str>),
         whole: Option<&NewPullRequest>,
     ) -> Result<(), EffectError> {
         let key = EffectKey::pull_request_text(head);
         let text = Text {
-            commit: commit.to_owned(),
+            commit: result.commit.clone(),
             missing: missing.map(ToOwned::to_owned),
+            others_pushed: result.pushers == Pushers::Others,
             whole: whole.map(|new| Whole {
                 base: new.base.clone(),
                 title: new.title.clone(),
@@ -214,21 +230,6 @@ impl Effects {
             }),
         };
         self.done(&key, &text).await
-    }
-
-    async fn opened(
-        &self,
-        key: &EffectKey,
-        pull: &PullRequest,
-        commit: &str,
-        missing: Option<&str>,
-    ) -> Result<(), EffectError> {
-        let result = ReportedCommit {
-            commit: commit.to_owned(),
-            pushers: Pushers::Us,
-            heard: None,
-        };
-        self.done(key, &opened_record(pull, &result, missing)).await
     }
 
     /// The pull request that is the item of this task.
@@ -331,6 +332,7 @@ impl Effects {
         let Some(Text {
             commit,
             missing,
+            others_pushed,
             whole: Some(whole),
         }) = self.announced_text(&head).await?
         else {
@@ -353,7 +355,13 @@ impl Effects {
         self.tracker
             .update_pull_request(item, pull.number, &new, &self.permit)
             .await?;
-        self.opened(&key, pull, &commit, missing.as_deref()).await
+        let result = ReportedCommit {
+            commit,
+            pushers: Pushers::of(others_pushed),
+            heard: None,
+        };
+        let record = opened_record(pull, &result, missing.as_deref());
+        self.done(&key, &record).await
     }
 
     async fn announced_text(&self, head: &str) -> Result<Option<Text>, EffectError> {
@@ -394,10 +402,7 @@ pub(crate) fn reported_commit(
     let opened = opened(key, result)?;
     Ok(ReportedCommit {
         commit: opened.commit,
-        pushers: match opened.others_pushed {
-            true => Pushers::Others,
-            false => Pushers::Us,
-        },
+        pushers: Pushers::of(opened.others_pushed),
         heard: opened.heard,
     })
 }

@@ -76,4 +76,7 @@ pub trait PushFence: Send + Sync + 'static {
     /// # Errors
     /// The reason, when the lease may have ended.
     fn check_clock(&self) -> Result<(), String>;
+
+    /// Upstream has accepted a push.
+    async fn accepted(&self) {}
 }

@@ -98,6 +98,7 @@ struct State {
     host_failure: Option<String>,
     host_refusal: Option<String>,
     pushed_head: Option<String>,
+    others_pushed: bool,
     /// Authors and committers of the pushed commits.
     identities: BTreeSet<String>,
 }
@@ -172,6 +173,15 @@ impl Ledger {
 
     pub(crate) fn pushed_head(&self) -> Option<String> {
         self.state().pushed_head.clone()
+    }
+
+    pub(crate) fn others_pushed(&self) -> bool {
+        self.state().others_pushed
+    }
+
+    /// A push from here was on top of one of somebody else.
+    pub(crate) fn others_have_pushed(&self) {
+        self.state().others_pushed = true;
     }
 
     pub(crate) fn pushed(&self, branch: &str, old: &str, new: &str, bytes: u64) {

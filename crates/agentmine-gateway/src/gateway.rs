@@ -107,11 +107,19 @@ impl Gateway {
         }
     }
 
-    /// The branch was seen: from now on a push that would create it is refused, since somebody removed it.
-    pub fn require_branch(&self) {
+    /// Where the branch was before any push from here; `None` if it was not there. From now on a push that would create one that
+    /// was there is refused, since somebody removed it, and one on top of anything else shows that somebody pushed
+    /// ([`Self::others_pushed`]).
+    pub async fn branch_was_at(&self, commit: Option<&str>) {
         if let Some(git) = &self.inner.git {
-            git.require_branch();
+            git.branch_was_at(commit).await;
         }
+    }
+
+    /// Whether a push from here was on top of one of somebody else.
+    #[must_use]
+    pub fn others_pushed(&self) -> bool {
+        self.inner.ledger.others_pushed()
     }
 
     /// A push that creates the branch must contain this commit, which the work began from. From an older commit, the

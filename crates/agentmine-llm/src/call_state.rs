@@ -27,8 +27,12 @@ pub struct CallState(Arc<Mutex<Requests>>);
 #[derive(Debug, Clone, Copy, Default)]
 struct Requests {
     newest: Newest,
-    /// Earlier ones whose replies did not come whole.
+    /// What the newest one costs, if its server has counted that before the end of the reply.
+    counted: Option<Usage>,
+    /// Earlier ones whose replies did not come whole, and whose server had not counted them.
     lost: u32,
+    /// What the others of these cost.
+    lost_counted: Usage,
     /// Whether the server has not counted the tokens of the reply.
     is_estimated: bool,
 }
@@ -52,12 +56,18 @@ enum Newest {
 impl CallState {
     /// A request is being sent.
     pub fn sent(&self) {
-        self.requests().newest = Newest::InFlight;
+        let mut requests = self.requests();
+        (requests.newest, requests.counted) = (Newest::InFlight, None);
     }
 
     /// A part of the reply to the newest request came: it is paid for, however the request ends.
     pub fn begun(&self) {
         self.requests().newest = Newest::Begun;
+    }
+
+    /// The server has counted what the newest request costs as far as its reply has come.
+    pub fn counted(&self, usage: Usage) {
+        self.requests().counted = Some(usage);
     }
 
     /// The newest request ended without a whole reply.
@@ -70,7 +80,10 @@ impl CallState {
         requests.newest = match cost {
             RequestCost::Nothing => Newest::Waiting,
             RequestCost::Reply => {
-                requests.lost = requests.lost.saturating_add(1);
+                match requests.counted.take() {
+                    Some(usage) => requests.lost_counted += usage,
+                    None => requests.lost = requests.lost.saturating_add(1),
+                }
                 Newest::Waiting
             }
             RequestCost::Unknown => Newest::Unknown,
@@ -96,25 +109,25 @@ impl CallState {
     /// What the call may have cost if its reply is no longer waited for, where one request costs `each`.
     #[must_use]
     pub fn abandoned(&self, each: Usage) -> Usage {
-        let Requests { newest, lost, .. } = *self.requests();
-        let open = match newest {
-            Newest::Waiting => 0,
+        let requests = *self.requests();
+        match requests.newest {
+            Newest::Waiting => requests.cost(each),
             // A reply that nobody received is paid for too.
-            Newest::Unknown | Newest::InFlight | Newest::Begun | Newest::Answered => 1,
-        };
-        times(lost.saturating_add(open), each)
+            Newest::Unknown | Newest::InFlight | Newest::Begun | Newest::Answered => {
+                requests.cost_with_newest(each)
+            }
+        }
     }
 
     /// What the requests of a call that is over may have cost beside that of its reply, where one costs `each`.
     #[must_use]
     pub fn lost(&self, each: Usage) -> Usage {
-        let Requests { newest, lost, .. } = *self.requests();
-        let cut_off = match newest {
+        let requests = *self.requests();
+        match requests.newest {
             // The time of the whole call was over.
-            Newest::InFlight | Newest::Begun => 1,
-            Newest::Unknown | Newest::Waiting | Newest::Answered => 0,
-        };
-        times(lost.saturating_add(cut_off), each)
+            Newest::InFlight | Newest::Begun => requests.cost_with_newest(each),
+            Newest::Unknown | Newest::Waiting | Newest::Answered => requests.cost(each),
+        }
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
@@ -122,12 +135,21 @@ impl CallState {
     }
 }
 
-fn times(count: u32, each: Usage) -> Usage {
-    let mut sum = Usage::default();
-    for _ in 0..count {
-        sum += each;
+impl Requests {
+    /// What the earlier requests cost, `each` where nobody counted it.
+    fn cost(&self, each: Usage) -> Usage {
+        let mut sum = self.lost_counted;
+        for _ in 0..self.lost {
+            sum += each;
+        }
+        sum
     }
-    sum
+
+    fn cost_with_newest(&self, each: Usage) -> Usage {
+        let mut sum = self.cost(each);
+        sum += self.counted.unwrap_or(each);
+        sum
+    }
 }
 
 #[cfg(test)]
@@ -178,6 +200,30 @@ mod tests {
         state.failed(RequestCost::Nothing);
         assert_eq!(counted(&state), (2, 2));
         assert_eq!(state.abandoned(EACH).cost_micros, 20);
+    }
+
+    #[test]
+    fn what_the_server_has_counted_is_no_estimate() {
+        let cached = Usage {
+            cost_micros: 3,
+            ..EACH
+        };
+        let cost = |state: &CallState| {
+            let abandoned = state.abandoned(EACH).cost_micros;
+            (abandoned, state.lost(EACH).cost_micros)
+        };
+        let state = CallState::default();
+        state.sent();
+        state.counted(cached);
+        state.begun();
+        assert_eq!(cost(&state), (3, 3));
+        state.failed(RequestCost::Nothing);
+        assert_eq!(cost(&state), (3, 3));
+        state.sent();
+        assert_eq!(cost(&state), (13, 13), "the next one is not counted yet");
+        state.failed(RequestCost::Reply);
+        assert_eq!(cost(&state), (13, 13));
+        assert_eq!(counted(&state), (2, 2));
     }
 
     #[test]

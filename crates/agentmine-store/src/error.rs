@@ -17,6 +17,9 @@ pub enum StoreError {
     /// The database is away, busy, full, or read-only after a failover. Trying again later may help.
     #[error("store unavailable: {0}")]
     Unavailable(String),
+    /// Others are in the way: they hold a lock. Certainly nothing was changed, and another row may be free.
+    #[error("store busy: {0}")]
+    Busy(String),
     /// The database refused a statement, or returned what this version does not understand.
     #[error("store: {0}")]
     Fault(String),
@@ -31,7 +34,11 @@ impl StoreError {
             Self::Unavailable(why) if !why.contains("hint: ") => failure.hint(
                 "check that the database is reachable, and store.url (AGENTMINE_STORE_URL); `agentmine doctor` checks both",
             ),
-            Self::Unavailable(_) | Self::Fenced(_) | Self::Expired(_) | Self::Fault(_) => failure,
+            Self::Unavailable(_)
+            | Self::Busy(_)
+            | Self::Fenced(_)
+            | Self::Expired(_)
+            | Self::Fault(_) => failure,
         };
         failure.because(self)
     }
@@ -40,7 +47,9 @@ impl StoreError {
     #[must_use]
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Fenced(_) | Self::Expired(_) | Self::Unavailable(_) => Blame::OUTAGE,
+            Self::Fenced(_) | Self::Expired(_) | Self::Unavailable(_) | Self::Busy(_) => {
+                Blame::OUTAGE
+            }
             Self::Fault(_) => Blame::Ours,
         }
     }

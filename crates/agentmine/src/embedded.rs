@@ -161,7 +161,10 @@ pub(crate) async fn open_configured(config: &mut Config) -> Result<Arc<dyn Store
                 ))
                 .because(error)
                 .into(),
-            StoreError::Fenced(_) | StoreError::Expired(_) | StoreError::Fault(_) => error.into(),
+            StoreError::Busy(_)
+            | StoreError::Fenced(_)
+            | StoreError::Expired(_)
+            | StoreError::Fault(_) => error.into(),
         })
 }
 

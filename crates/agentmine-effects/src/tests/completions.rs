@@ -8,7 +8,7 @@ use agentmine_trackers::NewPullRequest;
 use serde_json::json;
 
 use super::forge::refused;
-use super::world::{NONE, World, done, finish, pull, pull_item, second_round};
+use super::world::{NONE, World, done, finish, ours, pull, pull_item, second_round};
 use crate::{Effects, Pushers, ReportedCommit};
 
 const URL: &str = "https://forge.example/pull/21";
@@ -34,7 +34,10 @@ async fn opened(missing: Option<&str>) -> World {
         draft: true,
         ..pull("Greet")
     };
-    first.pull_request(&new, "commit-1", missing).await.unwrap();
+    first
+        .pull_request(&new, &ours("commit-1"), missing)
+        .await
+        .unwrap();
     end(&world, &first, &ended(missing)).await;
     world
 }

@@ -6,7 +6,7 @@ use agentmine_trackers::{NewPullRequest, PullRequest};
 use serde_json::json;
 
 use super::forge::{Posted, refused, unauthorized, unavailable};
-use super::world::{NONE, World, done, finish, pull, second_round};
+use super::world::{NONE, World, done, finish, ours, pull, second_round};
 use crate::{DraftState, Effects, draft_number};
 
 const URL: &str = "https://forge.example/pull/21";
@@ -233,7 +233,7 @@ async fn a_complete_result_makes_the_draft_ready_for_review_once() {
     let (world, effects) = begun().await;
     let result = result_of(&world);
     effects
-        .pull_request(&result, "commit-1", None)
+        .pull_request(&result, &ours("commit-1"), None)
         .await
         .unwrap();
     effects.report_done(URL, None, "1").await.unwrap();
@@ -258,7 +258,9 @@ async fn a_partial_result_stays_a_draft() {
     let (world, effects) = begun().await;
     let missing = Some("the check failed");
     let result = result_of(&world);
-    let opened = effects.pull_request(&result, "commit-1", missing).await;
+    let opened = effects
+        .pull_request(&result, &ours("commit-1"), missing)
+        .await;
     opened.unwrap();
     effects.report_done(URL, missing, "1").await.unwrap();
     assert_eq!(
@@ -318,7 +320,9 @@ async fn the_text_of_a_result_is_written_by_the_next_worker_if_the_first_one_die
             true => world.tracker.forge().lost.push("update_pull_request"),
             false => world.tracker.forge().refusals.push(unavailable()),
         }
-        let opened = effects.pull_request(&result, "commit-1", missing).await;
+        let opened = effects
+            .pull_request(&result, &ours("commit-1"), missing)
+            .await;
         opened.unwrap_err();
         let lease = effects.lease.clone().unwrap();
         let reason = missing.map(|it| format!("partial: {it}"));
@@ -356,7 +360,7 @@ async fn a_result_that_was_not_opened_is_not_completed() {
     let effects = world.session(world.claim().await);
     world.tracker.forge().refusals.push(unavailable());
     let result = result_of(&world);
-    let opened = effects.pull_request(&result, "commit-1", None).await;
+    let opened = effects.pull_request(&result, &ours("commit-1"), None).await;
     opened.unwrap_err();
     world.requests();
     let other = PullRequest {

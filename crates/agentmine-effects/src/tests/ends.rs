@@ -11,7 +11,7 @@ use agentmine_store::{Enqueued, LeaseEnd};
 use agentmine_trackers::{NewPullRequest, TrackerError};
 
 use super::forge::{not_found, refused, unauthorized, unavailable};
-use super::world::{MINUTE, NONE, World, done, finish, in_time, pause, pull, second_round};
+use super::world::{MINUTE, NONE, World, done, finish, in_time, ours, pause, pull, second_round};
 use crate::{EffectError, Effects, EndReport, work_comment};
 
 /// The pull requests that are watched for further rounds, by the numbers of their tasks.
@@ -299,7 +299,10 @@ async fn a_stop_says_where_the_work_is() {
             head: branch.clone(),
             ..pull("one")
         };
-        effects.pull_request(&new, "commit-1", None).await.unwrap();
+        effects
+            .pull_request(&new, &ours("commit-1"), None)
+            .await
+            .unwrap();
         world.tracker.forge().pulls[0].0.open = is_open;
         let work = match is_open {
             true => "Its pull request stays open: https://forge.example/pull/21.".to_owned(),

@@ -4,7 +4,7 @@ use agentmine_domain::{EffectKey, EndState, Task, TaskState};
 use agentmine_trackers::NewPullRequest;
 
 use super::forge::{not_found, unavailable};
-use super::world::{NONE, World, finish, pull};
+use super::world::{NONE, World, finish, ours, pull};
 use crate::{EffectError, EndReport};
 
 const URL: &str = "https://forge.example/pull/21";
@@ -21,7 +21,7 @@ async fn failed(is_opened: bool, missing: Option<&str>) -> World {
         true => world.tracker.forge().lost.push("create_pull_request"),
         false => world.tracker.forge().refusals.push(unavailable()),
     }
-    let opened = effects.pull_request(&new, "commit-1", missing).await;
+    let opened = effects.pull_request(&new, &ours("commit-1"), missing).await;
     opened.unwrap_err();
     let lease = effects.lease.clone().unwrap();
     let end = finish(EndState::Failed, "no disk");

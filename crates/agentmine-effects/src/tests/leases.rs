@@ -4,7 +4,7 @@ use agentmine_domain::{EndState, TaskLabel};
 use agentmine_store::StoreError;
 use agentmine_trackers::{Moved, TrackerError};
 
-use super::world::{World, finish, lapsed, pull, requested_by};
+use super::world::{World, finish, lapsed, ours, pull, requested_by};
 use crate::EffectError;
 
 fn is_fenced(error: &EffectError) -> bool {
@@ -29,7 +29,7 @@ async fn no_effect_begins_under_a_lost_lease() {
     assert!(is_fenced(&label.unwrap_err()));
     let comment = effects.comment("x").await;
     assert!(is_fenced(&comment.unwrap_err()));
-    let pull_request = effects.pull_request(&pull("x"), "c", None).await;
+    let pull_request = effects.pull_request(&pull("x"), &ours("c"), None).await;
     assert!(is_fenced(&pull_request.unwrap_err()));
     assert_eq!(world.writes(), 0);
 }
@@ -42,7 +42,7 @@ async fn nothing_is_written_once_the_permit_of_a_session_has_lapsed() {
     assert!(is_not_permitted(&label.unwrap_err()));
     let comment = effects.comment("x").await;
     assert!(is_not_permitted(&comment.unwrap_err()));
-    let pull_request = effects.pull_request(&pull("x"), "c", None).await;
+    let pull_request = effects.pull_request(&pull("x"), &ours("c"), None).await;
     assert!(is_not_permitted(&pull_request.unwrap_err()));
     assert_eq!(world.writes(), 0);
 }

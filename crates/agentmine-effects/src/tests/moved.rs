@@ -6,7 +6,7 @@ use agentmine_trackers::{Moved, NewPullRequest};
 use serde_json::json;
 
 use super::forge::{not_found, unavailable};
-use super::world::{NONE, World, finish, pull, requested_by, second_round};
+use super::world::{NONE, World, finish, ours, pull, requested_by, second_round};
 
 /// Where the issue is now.
 fn elsewhere() -> ItemRef {
@@ -40,7 +40,10 @@ async fn a_stop_is_reported_where_the_item_is_now() {
                 head: branch.clone(),
                 ..pull("one")
             };
-            effects.pull_request(&new, "commit-1", None).await.unwrap();
+            effects
+                .pull_request(&new, &ours("commit-1"), None)
+                .await
+                .unwrap();
         }
         world.requests();
         {

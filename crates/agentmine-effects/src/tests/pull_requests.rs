@@ -8,7 +8,7 @@ use agentmine_trackers::{NewPullRequest, PullRequest, Tracker};
 use serde_json::json;
 
 use super::forge::unavailable;
-use super::world::{NONE, World, permit, pull, second_round};
+use super::world::{NONE, World, ours, permit, pull, second_round};
 use crate::{EarlierPullRequest, EffectError, Pushers, ReportedCommit};
 
 const URL: &str = "https://forge.example/pull/21";
@@ -45,7 +45,7 @@ async fn a_pull_request_whose_response_was_lost_is_not_opened_again() {
         .await
         .unwrap();
     let opened = effects
-        .pull_request(&pull("new"), "commit-1", None)
+        .pull_request(&pull("new"), &ours("commit-1"), None)
         .await
         .unwrap();
     assert_eq!(opened.number, 21);
@@ -60,23 +60,23 @@ async fn an_open_pull_request_is_updated_only_for_another_commit() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     effects
-        .pull_request(&pull("one"), "commit-1", None)
+        .pull_request(&pull("one"), &ours("commit-1"), None)
         .await
         .unwrap();
     effects
-        .pull_request(&pull("same"), "commit-1", None)
+        .pull_request(&pull("same"), &ours("commit-1"), None)
         .await
         .unwrap();
     assert_eq!(world.writes(), 1);
     effects
-        .pull_request(&pull("two"), "commit-2", None)
+        .pull_request(&pull("two"), &ours("commit-2"), None)
         .await
         .unwrap();
     assert_eq!(world.tracker.forge().pulls[0].1.body, "two");
     assert_eq!(world.writes(), 2);
     world.tracker.forge().pulls[0].0.open = false;
     let closed = effects
-        .pull_request(&pull("three"), "commit-3", None)
+        .pull_request(&pull("three"), &ours("commit-3"), None)
         .await
         .unwrap();
     assert!(!closed.open);
@@ -101,7 +101,7 @@ async fn a_pull_request_says_what_the_newest_measurement_of_its_commit_showed() 
         (&complete, None, vec![]),
         (&partial, missing, vec!["update_pull_request 21"]),
     ] {
-        let shown = effects.pull_request(new, "commit-1", missing).await;
+        let shown = effects.pull_request(new, &ours("commit-1"), missing).await;
         assert_eq!(shown.unwrap(), opened());
         assert_eq!(world.requests(), requests);
         assert_eq!(world.tracker.forge().pulls[0].1.body, new.body);
@@ -116,9 +116,13 @@ async fn a_partial_draft_whose_response_was_lost_becomes_ready_with_a_complete_r
     let effects = world.session(world.claim().await);
     let new = pull_of(&world, "one");
     world.tracker.forge().lost.push("create_pull_request");
-    let lost = effects.pull_request(&new, "commit-1", Some("the check failed"));
+    let result = ours("commit-1");
+    let lost = effects.pull_request(&new, &result, Some("the check failed"));
     lost.await.unwrap_err();
-    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    effects
+        .pull_request(&new, &ours("commit-1"), None)
+        .await
+        .unwrap();
     let requests = [
         "create_pull_request",
         "update_pull_request 21",
@@ -135,9 +139,13 @@ async fn what_a_pull_request_was_about_to_say_of_another_commit_is_not_taken_for
         head: world.task.branch(),
         ..pull("one")
     };
-    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    effects
+        .pull_request(&new, &ours("commit-1"), None)
+        .await
+        .unwrap();
     world.tracker.forge().refusals.push(unavailable());
-    let update = effects.pull_request(&new, "commit-2", Some("the check failed"));
+    let result = ours("commit-2");
+    let update = effects.pull_request(&new, &result, Some("the check failed"));
     update.await.unwrap_err();
     let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
     assert_eq!(earlier.missing, None, "the text reports on commit-1");
@@ -158,7 +166,8 @@ async fn a_pull_request_that_was_recorded_is_known_while_the_tracker_is_away() {
     let unsure = effects.earlier_pull_request().await.unwrap_err();
     assert!(matches!(unsure, EffectError::Tracker(_)), "{unsure}");
     world.tracker.forge().hides_pulls = false;
-    let opened = effects.pull_request(&new, "commit-1", Some("tests"));
+    let result = ours("commit-1");
+    let opened = effects.pull_request(&new, &result, Some("tests"));
     let opened = opened.await.unwrap();
     world.tracker.forge().hides_pulls = true;
     let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
@@ -173,7 +182,7 @@ async fn a_pull_request_and_its_text_are_recorded_as_earlier_versions_recorded_t
     let effects = world.session(world.claim().await);
     let new = pull_of(&world, "one");
     let missing = Some("the check failed");
-    let shown = effects.pull_request(&new, "commit-1", missing).await;
+    let shown = effects.pull_request(&new, &ours("commit-1"), missing).await;
     assert_eq!(shown.unwrap(), opened());
     let record =
         json!({ "number": 21, "url": URL, "commit": "commit-1", "missing": "the check failed" });
@@ -190,7 +199,10 @@ async fn a_pull_request_and_its_text_are_recorded_as_earlier_versions_recorded_t
     let effects = world.session(world.claim().await);
     let new = pull_of(&world, "one");
     effects.begin_draft().await.unwrap();
-    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    effects
+        .pull_request(&new, &ours("commit-1"), None)
+        .await
+        .unwrap();
     let whole = json!({ "base": "main", "title": "one", "body": "one", "draft": false });
     let text = json!({ "commit": "commit-1", "missing": null, "whole": whole });
     let key = EffectKey::pull_request_text(&new.head);
@@ -231,7 +243,7 @@ async fn an_earlier_pull_request_is_found_with_what_it_reports_as_missing() {
         let effects = world.session(world.claim().await);
         let new = pull_of(&world, "one");
         world.tracker.forge().lost.push("create_pull_request");
-        let lost = effects.pull_request(&new, "commit-1", missing).await;
+        let lost = effects.pull_request(&new, &ours("commit-1"), missing).await;
         lost.unwrap_err();
         assert!(effects.result_is_unsure().await.unwrap());
         let earlier = effects.earlier_pull_request().await.unwrap();
@@ -243,7 +255,7 @@ async fn an_earlier_pull_request_is_found_with_what_it_reports_as_missing() {
         assert_eq!(earlier, Some(expected.clone()));
         assert_eq!(effects.reported_commit().await.unwrap(), None);
 
-        let again = effects.pull_request(&new, "commit-1", missing).await;
+        let again = effects.pull_request(&new, &ours("commit-1"), missing).await;
         again.unwrap();
         assert!(!effects.result_is_unsure().await.unwrap());
         let earlier = effects.earlier_pull_request().await.unwrap();
@@ -333,14 +345,20 @@ async fn one_that_was_merged_before_the_last_push_is_not_recorded_with_it() {
     let world = World::new().await;
     let effects = world.session(world.claim().await);
     let new = pull_of(&world, "Greet");
-    effects.pull_request(&new, "commit-1", None).await.unwrap();
+    effects
+        .pull_request(&new, &ours("commit-1"), None)
+        .await
+        .unwrap();
     {
         let mut forge = world.tracker.forge();
         let pull = &mut forge.pulls[0].0;
         (pull.open, pull.merged, pull.head_sha) = (false, true, "commit-1".to_owned());
     }
     for (commit, is_without) in [("commit-2", true), ("commit-1", false)] {
-        let pull = effects.pull_request(&new, commit, None).await.unwrap();
+        let pull = effects
+            .pull_request(&new, &ours(commit), None)
+            .await
+            .unwrap();
         assert_eq!(pull.was_merged_without(commit), is_without);
         let reported = effects.reported_commit().await.unwrap().unwrap();
         assert_eq!(reported.commit, "commit-1");
@@ -350,4 +368,34 @@ async fn one_that_was_merged_before_the_last_push_is_not_recorded_with_it() {
     world.tracker.forge().pulls[0].0.head_sha = "commit-0".to_owned();
     let earlier = effects.earlier_pull_request().await.unwrap().unwrap();
     assert!(earlier.was_merged_before());
+}
+
+#[tokio::test]
+async fn a_later_session_knows_that_the_branch_was_pushed() {
+    let world = World::new().await;
+    let effects = world.session(world.claim().await);
+    assert!(!effects.was_pushed().await.unwrap());
+    let record = effects.push_record();
+    for _ in 0..2 {
+        record.note().await;
+        assert!(effects.was_pushed().await.unwrap());
+    }
+    effects.push_record().note().await;
+    assert!(effects.was_pushed().await.unwrap());
+}
+
+#[tokio::test]
+async fn who_pushed_is_recorded_with_a_new_pull_request() {
+    for pushers in [Pushers::Us, Pushers::Others] {
+        let world = World::new().await;
+        let effects = world.session(world.claim().await);
+        let new = pull_of(&world, "new");
+        let result = ReportedCommit {
+            pushers,
+            ..ours("commit-1")
+        };
+        effects.pull_request(&new, &result, None).await.unwrap();
+        let reported = effects.reported_commit().await.unwrap().unwrap();
+        assert_eq!(reported, result);
+    }
 }

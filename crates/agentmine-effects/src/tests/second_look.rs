@@ -5,7 +5,7 @@ use agentmine_runtime::config::Labels;
 use agentmine_trackers::{NewPullRequest, Tracker};
 
 use super::forge::{Posted, refused, unauthorized, unavailable};
-use super::world::{MINUTE, NONE, World, finish, pause, permit, pull};
+use super::world::{MINUTE, NONE, World, finish, ours, pause, permit, pull};
 use crate::{EndReport, work_comment};
 
 const FAILED: &str = "AgentMine could not finish this task:\n\n```text\nno disk\n```\n\n<sub>AgentMine, session ended</sub>";
@@ -146,7 +146,7 @@ async fn a_pull_request_that_is_found_at_the_second_look_makes_the_task_done() {
         ..pull("one")
     };
     world.tracker.forge().refusals.push(unavailable());
-    let opened = effects.pull_request(&new, "commit-1", None).await;
+    let opened = effects.pull_request(&new, &ours("commit-1"), None).await;
     opened.unwrap_err();
     let lease = effects.lease.clone().unwrap();
     let end = finish(EndState::Failed, "no disk");

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::forge::{FakeTracker, PULL};
-use crate::{EffectError, Effects, EndReport, Reporter};
+use crate::{EffectError, Effects, EndReport, Pushers, ReportedCommit, Reporter};
 
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// No requests, or no comments.
@@ -35,6 +35,15 @@ pub(super) fn lapsed() -> Permit {
 pub(super) async fn in_time<T>(what: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(MINUTE / 3, what);
     done.await.expect("it comes to an end")
+}
+
+/// A result of the task, on a branch to which nobody else has pushed.
+pub(super) fn ours(commit: &str) -> ReportedCommit {
+    ReportedCommit {
+        commit: commit.to_owned(),
+        pushers: Pushers::Us,
+        heard: None,
+    }
 }
 
 /// A request for work on the one item.

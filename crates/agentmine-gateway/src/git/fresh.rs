@@ -33,7 +33,7 @@ const MAX_DEPTH: u64 = 1000;
 /// Size of the list of upstream's commits, in bytes.
 const MAX_LIST: usize = 128 * 1024 * 1024;
 /// Why a push is refused that builds on what was never checked.
-const UNKNOWN: &str =
+pub(super) const UNKNOWN: &str =
     "the push depends on a commit that is neither in it nor on a branch or tag of the repository";
 /// Size of all messages together, in bytes.
 const MAX_MESSAGES: usize = 64 * 1024 * 1024;

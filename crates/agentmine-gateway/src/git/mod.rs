@@ -133,9 +133,9 @@ impl GitProxy {
         }
     }
 
-    pub(crate) fn require_branch(&self) {
+    pub(crate) async fn branch_was_at(&self, commit: Option<&str>) {
         if let Some(push) = &self.push {
-            push.require_branch();
+            push.branch_was_at(commit).await;
         }
     }
 
@@ -228,7 +228,7 @@ impl GitProxy {
                 self.ledger.host_answered();
                 answer(
                     &Service::ReceivePack.advertisement_type(),
-                    full(refs.rewritten()),
+                    full(refs.rewritten(push.start().await.as_deref())),
                 )
             }
             Err(error) => failed(&self.ledger, &error),

@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
 use super::content::Held;
+use super::fresh::UNKNOWN;
 use super::quarantine::{self, Bounds, Checked, Moves};
 use super::respond::{answer, encoding, has_type, note, note_shortage, unspooled};
 use super::spool::Spool;
@@ -41,6 +42,10 @@ const MAX_PUSH_HEAD: usize = 8 * 1024 * 1024;
 const NO_REWRITE: &str = "the repository's host refused to replace the history of this branch: go back to the branch as it \
                           is there, merge instead, and push that";
 /// Why a sealed gate refuses a push.
+/// Why a push is refused that may lack what the task started from.
+const START_GONE: &str = "the push depends on a commit that is neither in it nor on a branch or tag of the repository. It may be \
+    the one that the task started from, if somebody has replaced the history of that branch. If the clone is shallow, run \
+    `git fetch --unshallow`; then push again";
 const SEALED: &str = "pushes are refused while the result is being measured";
 
 /// Checks pushes and sends them upstream.
@@ -57,7 +62,6 @@ pub(super) struct PushGate {
     /// Set under the lock of `pinned`.
     sealed: AtomicBool,
     /// Whether the branch existed before this session's first push.
-    required: AtomicBool,
     /// Held from before a push is read until it is done.
     spools: Arc<Semaphore>,
 }
@@ -65,14 +69,46 @@ pub(super) struct PushGate {
 /// What this gateway knows of the branch from its own pushes.
 #[derive(Debug, Default)]
 struct Pinned {
-    /// The last commit that upstream accepted from here.
-    head: Option<String>,
+    /// Where the branch was before the first push from here, then what upstream accepted last.
+    known: Known,
     /// A push whose response was lost: upstream may hold this commit.
     in_doubt: Option<Attempt>,
     /// What may be replaced. Its head follows the pushes from here.
     rewrite: Option<Rewrite>,
     /// What the push that creates the branch must contain.
     start: Option<String>,
+    /// Whether upstream has it no longer, as after a push that replaced the default branch.
+    start_is_gone: bool,
+}
+
+impl Pinned {
+    /// Whether the push may have omitted what the task started from, since upstream was said to have it.
+    fn expects_start(&self) -> bool {
+        self.start.is_some() && !self.start_is_gone
+    }
+}
+
+/// What is known of the branch.
+#[derive(Debug, Default)]
+enum Known {
+    /// Nobody has looked.
+    #[default]
+    Nothing,
+    /// It was not there.
+    Absent,
+    /// It was at this commit.
+    At(String),
+}
+
+impl Known {
+    /// Whether the branch was somewhere else than at `old`, the zero id if it is not there.
+    fn differs_from(&self, old: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Absent => !is_zero(old),
+            Self::At(commit) => commit != old,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -137,7 +173,6 @@ impl PushGate {
             ledger,
             pinned: Arc::default(),
             sealed: AtomicBool::new(false),
-            required: AtomicBool::new(false),
             spools: Arc::new(Semaphore::new(1)),
         })
     }
@@ -147,7 +182,7 @@ impl PushGate {
         if pinned.in_doubt.is_some()
             && let Ok(refs) = self.remote.advertise_push().await
         {
-            self.settle(&refs, &mut pinned);
+            self.settle(&refs, &mut pinned).await;
         }
         self.sealed.store(true, Ordering::SeqCst);
     }
@@ -161,12 +196,23 @@ impl PushGate {
         }
     }
 
-    pub(super) fn require_branch(&self) {
-        self.required.store(true, Ordering::SeqCst);
+    pub(super) async fn branch_was_at(&self, commit: Option<&str>) {
+        let known = match commit {
+            Some(commit) => Known::At(commit.to_owned()),
+            None => Known::Absent,
+        };
+        self.pinned.lock().await.known = known;
     }
 
     pub(super) async fn require_start(&self, commit: &str) {
         self.pinned.lock().await.start = Some(commit.to_owned());
+    }
+
+    /// The commit that the work began from, as far as upstream has it: a shallow clone would send all of its files if none of
+    /// upstream's branches is at it any more.
+    pub(super) async fn start(&self) -> Option<String> {
+        let pinned = self.pinned.lock().await;
+        pinned.start.clone().filter(|_| !pinned.start_is_gone)
     }
 
     pub(super) async fn allow_rewrite(&self, rewrite: Rewrite) {
@@ -288,7 +334,14 @@ impl PushGate {
             start: pinned.start.as_deref(),
         };
         let checked =
-            quarantine::check(remote, spool, head, command, bounds, &refs, &self.policy).await?;
+            quarantine::check(remote, spool, head, command, bounds, &refs, &self.policy).await;
+        let checked = match checked {
+            Err(held) if held.reason == UNKNOWN && pinned.expects_start() => {
+                pinned.start_is_gone = true;
+                return Err(START_GONE.into());
+            }
+            checked => checked?,
+        };
         let fenced = async {
             let checked = self.fence.check().await;
             checked.map_err(|reason| no_longer(&reason))
@@ -330,10 +383,10 @@ impl PushGate {
         if refs.object_format() != head.object_format() {
             return Err("the push and the repository use different object formats".into());
         }
-        self.settle(&refs, pinned);
+        self.settle(&refs, pinned).await;
         pinned.in_doubt = None;
         let now = refs.id(&self.refname);
-        let was_there = pinned.head.is_some() || self.required.load(Ordering::SeqCst);
+        let was_there = matches!(pinned.known, Known::At(_));
         if was_there && now.is_none() {
             return Err("someone else deleted the branch".into());
         }
@@ -374,7 +427,7 @@ impl PushGate {
                 let report = push_report::read(&response, &self.refname);
                 match report.verdict {
                     Verdict::Accepted => {
-                        self.accepted(&attempt, pinned);
+                        self.accepted(&attempt, pinned).await;
                         return Ok(report.messages);
                     }
                     Verdict::Rejected(ref reason) => {
@@ -389,7 +442,7 @@ impl PushGate {
         pinned.in_doubt = Some(attempt);
         match self.remote.advertise_push().await {
             Ok(refs) => {
-                self.settle(&refs, pinned);
+                self.settle(&refs, pinned).await;
                 match pinned.in_doubt {
                     None => Ok(Vec::new()),
                     Some(_) => Err(format!("{why}; the branch has not moved").into()),
@@ -400,15 +453,18 @@ impl PushGate {
     }
 
     /// Looks whether a push in doubt has arrived after all. One that has not may still do so.
-    fn settle(&self, refs: &Advertisement, pinned: &mut Pinned) {
+    async fn settle(&self, refs: &Advertisement, pinned: &mut Pinned) {
         let arrived = |doubt: &Attempt| refs.id(&self.refname) == Some(doubt.new.as_str());
         if let Some(doubt) = pinned.in_doubt.take_if(|doubt| arrived(doubt)) {
-            self.accepted(&doubt, pinned);
+            self.accepted(&doubt, pinned).await;
         }
     }
 
-    fn accepted(&self, push: &Attempt, pinned: &mut Pinned) {
-        pinned.head = Some(push.new.clone());
+    async fn accepted(&self, push: &Attempt, pinned: &mut Pinned) {
+        if pinned.known.differs_from(&push.old) {
+            self.ledger.others_have_pushed();
+        }
+        pinned.known = Known::At(push.new.clone());
         // What others pushed in between is part of this push, so nothing replaces it.
         pinned.rewrite = pinned.rewrite.take().filter(|it| it.head == push.old);
         if let Some(rewrite) = &mut pinned.rewrite {
@@ -417,6 +473,7 @@ impl PushGate {
         self.ledger.record_identities(&push.identities);
         self.ledger
             .pushed(&self.branch, &push.old, &push.new, push.bytes);
+        self.fence.accepted().await;
     }
 
     fn refused(&self, error: &UpstreamError) -> Refusal {

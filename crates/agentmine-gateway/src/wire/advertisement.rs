@@ -87,8 +87,9 @@ impl Advertisement {
 
     /// The advertisement for the sandbox: branches and tags, only harmless capabilities, and `no-thin`,
     /// because the pack is checked without upstream's objects. Git sends the commits that only other refs have, so
-    /// they are checked.
-    pub(crate) fn rewritten(&self) -> Vec<u8> {
+    /// they are checked. `have` is a commit that upstream has although none of them is at it: git omits from a push what that
+    /// holds, too.
+    pub(crate) fn rewritten(&self, have: Option<&str>) -> Vec<u8> {
         let mut capabilities: Vec<&str> = self.capabilities.harmless().collect();
         capabilities.push("no-thin");
         let capabilities = capabilities.join(" ");
@@ -106,6 +107,9 @@ impl Advertisement {
                 _ => format!("{id} {name}\n"),
             };
             pktline::data(&mut out, line.as_bytes());
+        }
+        if let Some(have) = have.filter(|have| self.ids().all(|id| id != *have)) {
+            pktline::data(&mut out, format!("{have} .have\n").as_bytes());
         }
         pktline::flush(&mut out);
         out
@@ -131,7 +135,7 @@ mod tests {
         pktline::flush(&mut bytes);
         let seen = Advertisement::parse(&bytes).unwrap();
         assert_eq!(seen.id(REF), Some(A));
-        let again = Advertisement::parse(&seen.rewritten()).unwrap();
+        let again = Advertisement::parse(&seen.rewritten(None)).unwrap();
         assert_eq!(
             again.capabilities.harmless().collect::<Vec<_>>(),
             ["report-status", "ofs-delta"]
@@ -177,7 +181,7 @@ mod tests {
             }
             pktline::flush(&mut bytes);
             let seen = Advertisement::parse(&bytes).unwrap();
-            let again = Advertisement::parse(&seen.rewritten()).unwrap();
+            let again = Advertisement::parse(&seen.rewritten(None)).unwrap();
             assert!(again.ids().eq(seen.ids()));
             again.refs.into_iter().map(|(_, name)| name).collect()
         };

@@ -177,7 +177,7 @@ fn what_is_offered_to_a_client_is_known() {
             continue;
         };
         assert!(is_whole(&bytes), "case {case}");
-        let again = Advertisement::parse(&seen.rewritten()).unwrap();
+        let again = Advertisement::parse(&seen.rewritten(None)).unwrap();
         assert!(again.ids().eq(seen.ids()), "case {case}");
         assert!(again.ids().all(is_id), "case {case}");
         let refused = ["push-options", "push-cert"];

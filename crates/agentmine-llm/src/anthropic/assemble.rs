@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::layout::{Layout, is_thinking};
 use crate::api::tool::{self, MAX_CALLS};
-use crate::api::{self, Malformed, Tokens};
+use crate::api::{self, BYTES_OF_TOKEN, Malformed, Tokens};
 use crate::message::{Extra, ModelReply, Stop, ToolCall};
 use crate::model::Delta;
 
@@ -115,6 +115,16 @@ impl api::Assembly for MessageAssembly {
 
     fn is_empty(&self) -> bool {
         self.blocks.is_empty() && !self.has_finished()
+    }
+
+    /// The input is counted in the first event, and the output in the last one.
+    fn counted(&self) -> Option<Tokens> {
+        let tokens = self.counts.tokens()?;
+        let received = self.size() as u64 / BYTES_OF_TOKEN;
+        Some(Tokens {
+            output: tokens.output.max(received),
+            ..tokens
+        })
     }
 
     fn failure(&self) -> Option<&str> {
@@ -245,6 +255,17 @@ impl MessageAssembly {
                 }
             }
         }
+    }
+
+    /// Bytes of what the model wrote.
+    fn size(&self) -> usize {
+        let of_blocks = self.blocks.iter().map(|block| match &block.content {
+            Content::Text(text) => text.len(),
+            Content::Call { json, .. } => json.len(),
+            // Below.
+            Content::Thinking(_) => 0,
+        });
+        self.thinking + of_blocks.sum::<usize>()
     }
 
     fn end(&mut self, message: &Value) {

@@ -93,6 +93,28 @@ async fn ask_in(
     model.reply(request, None).await
 }
 
+/// A reply that breaks off after the server has counted its input, most of which it had cached.
+#[tokio::test]
+async fn a_broken_reply_costs_what_the_server_has_counted() {
+    let long = "words ".repeat(100);
+    let counts = json!({ "input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 1000, "output_tokens": 1 });
+    let mut begin = start();
+    begin["message"]["usage"] = counts;
+    let [block, delta, _] = text(0, &long);
+    let broken = Act::Close(stream(&events(&[begin, block, delta])));
+    let server = Server::start(vec![broken, hello_stream()]).await;
+    let config = ModelConfig {
+        input_price: 1000.0,
+        cached_input_price: Some(100.0),
+        output_price: 2000.0,
+        ..server.config()
+    };
+    let (_, used) = ask(&impatient(&config)).await.unwrap();
+    assert_eq!((used.model_calls, used.input_tokens), (2, 1005 + 9));
+    assert_eq!(used.cached_tokens, 1000 + 4);
+    assert_eq!(used.output_tokens, long.len() as u64 / 4 + 2);
+}
+
 fn body_of(request: &str) -> Value {
     let (_, body) = request.split_once("\r\n\r\n").unwrap();
     serde_json::from_str(body).unwrap()

@@ -40,7 +40,7 @@ use crate::message::{Extra, ModelReply, ToolCall};
 use crate::model::{Delta, Probe};
 
 /// Bytes of a request or a reply for each of its tokens, roughly.
-const BYTES_OF_TOKEN: u64 = 4;
+pub(crate) const BYTES_OF_TOKEN: u64 = 4;
 
 /// A 504 that comes later means that a proxy stopped waiting for the reply. An earlier one means that the proxy reached no
 /// server: AWS's load balancer gives up a connection after 10 seconds.
@@ -75,6 +75,10 @@ pub(crate) trait Assembly: Default + Send {
     }
     /// Whether nothing was added yet.
     fn is_empty(&self) -> bool;
+    /// The tokens so far, if the server counts them before the end of the reply.
+    fn counted(&self) -> Option<Tokens> {
+        None
+    }
     /// What the server ended the reply with, if that was a failure of its own.
     fn failure(&self) -> Option<&str>;
     /// The reply, and its tokens if the server counted them. `turn`, its position in the conversation, becomes part of
@@ -584,6 +588,9 @@ impl ApiClient {
         let deltas = assembly
             .add(value)
             .map_err(|error| self.unreadable(&error, &value.to_string()))?;
+        if let Some(tokens) = assembly.counted() {
+            watcher.state.counted(self.prices.usage(tokens));
+        }
         if !assembly.is_empty() {
             watcher.state.begun();
         }

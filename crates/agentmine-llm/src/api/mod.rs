@@ -24,7 +24,7 @@ pub(crate) mod tool;
 mod usage;
 
 pub(crate) use address::endpoint;
-pub(crate) use client::{ApiClient, Assembly, Malformed};
+pub(crate) use client::{ApiClient, Assembly, BYTES_OF_TOKEN, Malformed};
 pub(crate) use connect::{KeyHeader, headers};
 pub(crate) use failure::error_in;
 pub use overflow::Overflow;

@@ -126,6 +126,37 @@ async fn a_lease_that_ran_out_untaken_may_be_extended(world: World) {
     assert!(world.claim(task.id, MINUTE).await.is_none());
 }
 
+/// As by a transaction of a person that was left open.
+#[tokio::test]
+async fn a_row_that_somebody_keeps_locked_holds_up_no_claim_for_long() {
+    on(Database::postgres(), async |world: World| {
+        let locked = world.new_task(1).await.id;
+        let free = world.new_task(2).await.id;
+        let mut other = PgConnection::connect(&world.database.url()).await.unwrap();
+        let lock = "BEGIN; SELECT 1 FROM tasks WHERE number = 1 FOR UPDATE";
+        sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+        let worker = WorkerId("w".into());
+        let claim = async |task| {
+            world
+                .store
+                .claim(task, &worker, Uuid::new_v4(), MINUTE, 3)
+                .await
+        };
+        let begun = std::time::Instant::now();
+        let refused = claim(locked).await;
+        assert!(matches!(refused, Err(StoreError::Busy(_))), "{refused:?}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(15),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert!(claim(free).await.unwrap().is_some());
+        other.close().await.unwrap();
+        assert!(claim(locked).await.unwrap().is_some());
+    })
+    .await;
+}
+
 async fn a_lease_runs_out_by_the_databases_clock(world: World) {
     let task = world.new_task(1).await;
     let short = Duration::from_millis(50);

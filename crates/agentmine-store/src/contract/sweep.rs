@@ -10,6 +10,7 @@ facts! {
     the_end_of_a_dead_workers_task_wakes_those_that_wait_for_its_files,
     a_sweep_returns_the_time_until_the_next_lease_runs_out,
     a_clock_that_is_set_back_does_not_stretch_a_dead_lease,
+    a_clock_that_is_set_back_delays_no_wake_up_and_no_report,
     a_lease_that_is_longer_than_those_of_the_sweeper_keeps_its_length,
     a_sweep_reads_no_task_that_is_over,
     the_leases_of_a_dead_process_end_early_and_no_others,
@@ -142,6 +143,52 @@ async fn a_clock_that_is_set_back_does_not_stretch_a_dead_lease(world: World) {
     assert_eq!(world.task(held.task).await.state.as_str(), "leased");
     let left = world.sweep(MINUTE).await.next_expiry.unwrap();
     assert!(left > MINUTE / 2 && left <= MINUTE, "{left:?}");
+}
+
+async fn a_clock_that_is_set_back_delays_no_wake_up_and_no_report(world: World) {
+    let hour = match *world.database {
+        Database::Sqlite(_) => "3600000",
+        Database::Postgres { .. } => "interval '1 hour'",
+    };
+    let released = world.leased(1).await;
+    let delay = Duration::from_secs(20);
+    let end = release(Attempt::Refunded, delay);
+    world.store.end_lease(&released, &end).await.unwrap();
+    world.relay().await;
+    let new = world.new_task(2).await.id;
+    let ended = world.leased(3).await;
+    world.store.end_lease(&ended, &done()).await.unwrap();
+    let other = world.new_task(4).await.id;
+    let later = format!(
+        "UPDATE tasks SET updated_at = updated_at + {hour}, report_until = updated_at + {hour};
+         UPDATE outbox SET due_at = due_at + {hour} WHERE sent_at IS NULL"
+    );
+    world.database.execute(&later).await;
+    assert_eq!(world.relay().await, []);
+    world.sweep(MINUTE).await;
+    let mut announced = world.relay().await;
+    announced.sort();
+    let mut expected = [new, other];
+    expected.sort();
+    assert_eq!(announced, expected);
+    let due = world.store.due_at(released.task).await.unwrap().unwrap();
+    let left = (due - chrono::Utc::now()).to_std().unwrap();
+    assert!(left <= delay && left > delay / 2, "{left:?}");
+    let unreported = world
+        .store
+        .unreported(NONE, TaskNumber(0), 9)
+        .await
+        .unwrap();
+    assert_eq!(
+        unreported.iter().map(|it| it.id).collect::<Vec<_>>(),
+        [ended.task]
+    );
+    let claim = world
+        .store
+        .claim_report(&unreported[0], Uuid::new_v4(), MINUTE);
+    assert!(claim.await.unwrap().is_some());
+    world.sweep(MINUTE).await;
+    assert_eq!(world.relay().await, [], "once");
 }
 
 const HOUR_LATER: &str = "UPDATE tasks SET lease_until = lease_until + HOUR,

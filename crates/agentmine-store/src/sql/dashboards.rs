@@ -34,6 +34,7 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         .await
     }
 
+    /// A claim that lasts for much longer than this one was made before the database's clock was set back.
     async fn claim_dashboard(
         &self,
         repository: &RepositoryRef,
@@ -51,6 +52,7 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
                      ON CONFLICT (tracker, host, repo_id) DO UPDATE
                      SET repo_path = excluded.repo_path, holder = excluded.holder, held_until = excluded.held_until
                      WHERE dashboards.held_until <= {now} OR dashboards.holder = excluded.holder
+                        OR dashboards.held_until > {now} + 2 * $6{ms}
                      RETURNING {columns}",
                     args![tracker, host, repo_id, &repository.repo_path, holder, time],
                 )

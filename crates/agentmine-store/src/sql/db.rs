@@ -11,7 +11,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Database, FromRow, Pool, SqlSafeStr as _, SqlStr};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::arg::Arg;
 use super::effect_words::EFFECTS;
@@ -25,6 +25,8 @@ pub(crate) trait Dialect: Database {
     const MIGRATIONS: &'static [Embedded];
     /// Begins a transaction that may write.
     const BEGIN: &'static str;
+    /// The same for one that waits for a lock only for a moment.
+    const BEGIN_BRIEF: &'static str;
     /// `{now}`: the time of the transaction, or of the statement, by the database's clock.
     const NOW: &'static str;
     /// `{clock}`: the time after a wait for a lock.
@@ -93,9 +95,14 @@ pub(crate) trait Dialect: Database {
     ) -> impl Future<Output = Result<Relayed, Failure>> + Send;
 }
 
+/// No publish begins this long after its relay: a broker that takes seconds for each would keep the transaction open for too
+/// long.
+const RELAY_TIME: Duration = Duration::from_secs(30);
+
 /// What a relay did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Relayed {
+    since: Instant,
     /// Entries that were published and are recorded as sent.
     pub(super) sent: u64,
     /// Why the publisher refused the first one that it refused.
@@ -122,6 +129,17 @@ impl WakeUpQueue {
     }
 }
 
+impl Default for Relayed {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            sent: 0,
+            refused: None,
+            refusing: Vec::new(),
+        }
+    }
+}
+
 impl Relayed {
     /// Refusals of so many queues are an outage of the broker; a single queue may be broken alone.
     const OUTAGE: usize = 2;
@@ -129,6 +147,9 @@ impl Relayed {
     /// Publishes a wake-up, and returns whether it is sent. One whose queue has refused another is not tried: a
     /// broken queue stops no other.
     pub(super) async fn publish(&mut self, to: &dyn Publish, wake_up: &WakeUp) -> bool {
+        if self.since.elapsed() >= RELAY_TIME {
+            return false;
+        }
         let queue = WakeUpQueue::of(wake_up);
         if self.refusing.len() >= Self::OUTAGE || self.refusing.contains(&queue) {
             return false;
@@ -245,10 +266,19 @@ impl<D: Dialect> Db<D> {
     }
 
     pub(super) async fn transaction(pool: &Pool<D>) -> Result<Self, Failure> {
+        Self::begun(pool, D::BEGIN).await
+    }
+
+    /// In a transaction that waits for a lock only for a moment.
+    pub(super) async fn brief_transaction(pool: &Pool<D>) -> Result<Self, Failure> {
+        Self::begun(pool, D::BEGIN_BRIEF).await
+    }
+
+    async fn begun(pool: &Pool<D>, begin: &'static str) -> Result<Self, Failure> {
         let mut db = Self::connection(pool).await?;
         // Before it is known whether it has begun.
         db.scope = Scope::Transaction;
-        D::control(db.raw()?, D::BEGIN).await?;
+        D::control(db.raw()?, begin).await?;
         Ok(db)
     }
 
@@ -479,6 +509,34 @@ mod tests {
 
     use super::*;
     use crate::sql::fake_postgres;
+
+    /// Takes five seconds for each, and never fails.
+    struct Slow;
+
+    #[async_trait::async_trait]
+    impl Publish for Slow {
+        async fn publish(&self, _: &WakeUp) -> Result<(), String> {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_relay_ends_in_time_however_slow_the_broker_is() {
+        let wake_up = WakeUp {
+            task: agentmine_domain::TaskId::new(),
+            priority: Priority::Medium,
+            urgency: Urgency::Normal,
+        };
+        let mut relayed = Relayed::default();
+        let mut sent = 0;
+        for _ in 0..100 {
+            sent += u64::from(relayed.publish(&Slow, &wake_up).await);
+        }
+        assert_eq!((sent, relayed.sent), (6, 6));
+        // The rest is no outage.
+        assert_eq!(relayed.refused, None);
+    }
 
     /// A server that lets everybody in and answers nothing, as after the loss of its host.
     async fn pool_of_one() -> Pool<Postgres> {

@@ -16,6 +16,9 @@ const READ_ONLY: &str = "25006";
 /// The SQLSTATE of a server without a free connection: too many clients already.
 pub(super) const FULL: &str = "53300";
 
+/// The SQLSTATE of a statement past its time limit, or cancelled by a person.
+const CANCELED: &str = "57014";
+
 /// The SQLSTATE of a wrong password, or of a user that does not exist.
 const WRONG_PASSWORD: &str = "28P01";
 
@@ -125,6 +128,20 @@ impl Failure {
         }
     }
 
+    /// Whether the database answered that it did nothing, since others held a lock or a person cancelled the statement.
+    pub(super) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Database(error) => {
+                self.is_contention() || code(error).as_deref() == Some(CANCELED)
+            }
+            Self::Fenced(_)
+            | Self::Expired(_)
+            | Self::ReadOnly
+            | Self::TimedOut
+            | Self::Fault(_) => false,
+        }
+    }
+
     /// Whether the connection is closed, by the server or on the way: what it sends first where it ends a connection, and what
     /// is found later.
     pub(super) fn is_broken_connection(&self) -> bool {
@@ -149,8 +166,8 @@ impl Failure {
             Self::ReadOnly => Presence::Away,
             Self::TimedOut | Self::Database(sqlx::Error::PoolTimedOut) => Presence::Silent,
             Self::Database(error) => match code(error) {
-                // The statement's own time limit, or somebody who cancelled it; or this process was stalled.
-                Some(code) if code == "57014" || is_idle_limit(&code) => Presence::There,
+                // Or this process was stalled.
+                Some(code) if code == CANCELED || is_idle_limit(&code) => Presence::There,
                 // SQLite has one lock: a process that waits for it in vain cannot extend a lease.
                 Some(code) if sqlite_primary(&code).is_none() && is_contention(&code) => {
                     Presence::There
@@ -195,6 +212,14 @@ impl Failure {
                 StoreError::Unavailable(format!("{address}: {error}"))
             }
             other => other.at(address),
+        }
+    }
+
+    /// As [`Failure::at_work`], where no attempt can have changed anything.
+    pub(super) fn in_the_way(self, address: &str) -> StoreError {
+        match self {
+            Self::Database(error) => StoreError::Busy(format!("{address}: {error}")),
+            other => other.at_work(address),
         }
     }
 

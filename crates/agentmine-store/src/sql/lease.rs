@@ -195,7 +195,8 @@ impl<D: Dialect> SqlStore<D> {
         worker: &WorkerId,
         (nonce, lease, max_attempts): (Uuid, Duration, u32),
     ) -> Result<Option<Claim>, Failure> {
-        let mut tx = self.transaction().await?;
+        // A row that somebody keeps locked must not keep a slot from the other rows.
+        let mut tx = self.brief_transaction().await?;
         let waited = waited(&mut tx, task).await?;
         // A machine that was suspended shows nothing else, and a claim may come before the next heartbeat and sweep.
         if let Some(row) = &waited {

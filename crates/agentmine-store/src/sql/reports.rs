@@ -82,6 +82,7 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             .await
     }
 
+    /// A claim that lasts for much longer than this one was made before the database's clock was set back.
     async fn claim_report(
         &self,
         task: &Task,
@@ -95,7 +96,8 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                     "UPDATE tasks SET report_until = {clock} + $5{ms}, report_nonce = $4
                      WHERE id = $1 AND {state} = $2 AND epoch = $3
                        AND {state} IN ('done', 'failed', 'stopped', 'paused')
-                       AND (report_until IS NULL OR report_until <= {clock} OR report_nonce = $4)
+                       AND (report_until IS NULL OR report_until <= {clock} OR report_nonce = $4
+                            OR report_until > {clock} + 2 * $5{ms})
                      RETURNING {columns}",
                     args![task.id, task.state.as_str(), task.epoch, nonce, hold],
                 )

@@ -100,6 +100,15 @@ impl<D: Dialect> SqlStore<D> {
         transaction
     }
 
+    /// One that waits for a lock only for a moment.
+    pub(super) async fn brief_transaction(&self) -> Result<Db<D>, Failure> {
+        let begun = Instant::now();
+        (self.renew)(&self.pool);
+        let transaction = Db::brief_transaction(&self.pool).await;
+        self.note_wait(begun);
+        transaction
+    }
+
     /// Notes what the outcome of an operation that began at `begun` shows of the database.
     fn note_presence<T>(&self, outcome: &Result<T, Failure>, limit: Duration, begun: Instant) {
         match outcome
@@ -208,6 +217,8 @@ impl<D: Dialect> SqlStore<D> {
         F: Future<Output = Result<T, Failure>>,
     {
         let mut attempts = 1;
+        // Whether an attempt may have changed something all the same.
+        let mut is_in_doubt = false;
         let begun = Instant::now();
         loop {
             let attempted = around_operation("store.", operation, attempt());
@@ -215,6 +226,7 @@ impl<D: Dialect> SqlStore<D> {
             let outcome = outcome.unwrap_or(Err(Failure::TimedOut));
             if let Err(failure) = &outcome {
                 self.doubt.note(failure);
+                is_in_doubt |= !failure.is_refusal();
             }
             match outcome {
                 Err(failure) if attempts < ATTEMPTS && failure.is_passing() => {
@@ -226,7 +238,10 @@ impl<D: Dialect> SqlStore<D> {
                 }
                 outcome => {
                     self.note_presence(&outcome, limit, begun);
-                    return outcome.map_err(|failure| failure.at_work(&self.address));
+                    return outcome.map_err(|failure| match is_in_doubt {
+                        true => failure.at_work(&self.address),
+                        false => failure.in_the_way(&self.address),
+                    });
                 }
             }
         }
@@ -280,7 +295,7 @@ impl<D: Dialect> Store for SqlStore<D> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
     use agentmine_domain::TaskId;
     use sqlx::{PgPool, Postgres};
@@ -297,6 +312,37 @@ mod tests {
             doubt: Doubt::default(),
             pool_name: POOLS[0],
             renew: Box::new(|_| {}),
+        }
+    }
+
+    /// An answer of Postgres with this SQLSTATE.
+    #[derive(Debug, thiserror::Error)]
+    #[error("SQLSTATE {0}")]
+    struct Refusal(&'static str);
+
+    impl sqlx::error::DatabaseError for Refusal {
+        fn message(&self) -> &str {
+            self.0
+        }
+
+        fn code(&self) -> Option<std::borrow::Cow<'_, str>> {
+            Some(self.0.into())
+        }
+
+        fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
+            self
+        }
+
+        fn kind(&self) -> sqlx::error::ErrorKind {
+            sqlx::error::ErrorKind::Other
         }
     }
 
@@ -320,6 +366,35 @@ mod tests {
         assert_eq!(attempts_at(|| Failure::Fault("x".into())).await, 1);
         let missing = || Failure::Database(sqlx::Error::RowNotFound);
         assert_eq!(attempts_at(missing).await, 1);
+    }
+
+    #[tokio::test]
+    async fn others_in_the_way_are_told_from_an_outcome_that_is_unknown() {
+        let store = store(Duration::from_secs(9));
+        let outcome = async |failures: &[fn() -> Failure]| {
+            let attempts = AtomicUsize::new(0);
+            let failed: Result<(), _> = store
+                .run("test", || async {
+                    let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+                    Err(failures[attempt.min(failures.len() - 1)]())
+                })
+                .await;
+            failed.unwrap_err()
+        };
+        let locked = || Failure::Database(Refusal("55P03").into());
+        let canceled = || Failure::Database(Refusal("57014").into());
+        let broken = || Failure::Database(std::io::Error::other("reset").into());
+        for refused in [
+            &[locked as fn() -> Failure][..],
+            &[canceled],
+            &[locked, canceled],
+        ] {
+            let error = outcome(refused).await;
+            assert!(matches!(error, StoreError::Busy(_)), "{error}");
+        }
+        // The broken connection may have carried a commit.
+        let error = outcome(&[broken, locked]).await;
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
     }
 
     #[tokio::test]

@@ -37,6 +37,7 @@ impl<D: Dialect> SweepStore for SqlStore<D> {
                 return Ok(report);
             }
             shorten_leases(&mut tx).await?;
+            count_from_now(&mut tx).await?;
             self.absence.written();
             // A locked row is being claimed or extended at this moment. The plus: as in `unconfirmed`.
             let expired: Vec<IdRow> = match self.absence.is_within(policy.lease) {
@@ -139,6 +140,45 @@ async fn shorten_leases<D: Dialect>(tx: &mut Db<D>) -> Result<(), Failure> {
         tracing::warn!(
             shortened,
             "leases begin in the future; was the database's clock set back?"
+        );
+    }
+    Ok(())
+}
+
+/// Rows that are this much newer than now were written before the database's clock was set back, not by a transaction that runs
+/// beside this one.
+const SET_BACK: Duration = Duration::from_secs(10);
+
+/// Lets waits begin now that begin later, for the same reason: of wake-ups, of looks at a task that waits for a place, and of
+/// ends that are to be reported.
+async fn count_from_now<D: Dialect>(tx: &mut Db<D>) -> Result<(), Failure> {
+    tx.execute(
+        "UPDATE outbox SET due_at = due_at - (t.updated_at - {now}) FROM tasks t
+         WHERE t.id = outbox.task AND outbox.sent_at IS NULL AND outbox.due_at > {now}
+           AND t.state = 'queued' AND t.updated_at > {now} + $1{ms}",
+        args![SET_BACK],
+    )
+    .await?;
+    let queued = tx
+        .execute(
+            "UPDATE tasks SET look_at = look_at - (updated_at - {now}), updated_at = {now}
+             WHERE state = 'queued' AND updated_at > {now} + $1{ms}",
+            args![SET_BACK],
+        )
+        .await?;
+    let ended = tx
+        .execute(
+            "UPDATE tasks SET report_until = report_until - (updated_at - {now}), updated_at = {now}
+             WHERE state IN ('done', 'failed', 'stopped', 'paused') AND NOT end_reported
+               AND updated_at > {now} + $1{ms}",
+            args![SET_BACK],
+        )
+        .await?;
+    if queued + ended > 0 {
+        tracing::warn!(
+            queued,
+            ended,
+            "tasks were changed in the future; was the database's clock set back?"
         );
     }
     Ok(())

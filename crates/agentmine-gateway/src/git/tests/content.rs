@@ -290,6 +290,59 @@ async fn the_branch_contains_the_commit_that_the_task_started_from(#[case] kind:
     world.git(&repo, &contains).await.ok();
 }
 
+/// A depth-1 clone whose branch has moved on upstream: no ref is at its only commit.
+async fn begun_from_a_commit_that_no_ref_is_at(kind: Kind) -> (World, std::path::PathBuf) {
+    let world = World::with(kind, |rights| rights.max_push_bytes = 50_000).await;
+    let human = world.home.path().join("human");
+    let large: String = (0..30_000)
+        .map(|n: u32| n.wrapping_mul(2_654_435_761).to_string())
+        .collect();
+    std::fs::write(human.join("large.txt"), large).unwrap();
+    let start = world.human_commit("main", "fix.txt").await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    world.gateway.require_start(&start).await;
+    world.gateway.branch_was_at(None).await;
+    world.human_commit("main", "later.txt").await;
+    world.git(&repo, "switch -qc work").await.ok();
+    (world, repo)
+}
+
+#[rstest]
+#[case(Kind::Path)]
+#[case(Kind::Http)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shallow_clone_of_a_branch_that_moved_sends_only_what_is_new(#[case] kind: Kind) {
+    let (world, repo) = begun_from_a_commit_that_no_ref_is_at(kind).await;
+    let own = world.commit(&repo, "one.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, own);
+    let next = world.commit(&repo, "two.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, next);
+    assert!(!world.gateway.others_pushed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_upstream_has_no_longer_is_pushed_from_a_whole_clone() {
+    let world = World::new(Kind::Http).await;
+    let start = world.human_commit("main", "fix.txt").await;
+    let repo = world.clone_into("repo", &["--depth=1"]).await;
+    world.gateway.require_start(&start).await;
+    let human = world.home.path().join("human");
+    world.git(&human, "commit -q --amend -m other").await.ok();
+    world.git(&human, "push -q -f origin main").await.ok();
+    world.git(&repo, "switch -qc work").await.ok();
+    let own = world.commit(&repo, "one.txt").await;
+    let shown = world.git(&repo, "push origin work").await.err();
+    assert!(
+        shown.contains("run `git fetch --unshallow`; then push again"),
+        "{shown}"
+    );
+    world.git(&repo, "fetch -q --unshallow").await.ok();
+    world.git(&repo, "push -q origin work").await.ok();
+    assert_eq!(world.upstream_head("work").await, own);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_authors_of_pushed_commits_are_recorded_and_not_those_of_upstreams() {
     let world = World::new(Kind::Http).await;

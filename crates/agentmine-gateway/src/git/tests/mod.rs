@@ -231,6 +231,9 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
     world.git(&repo, "switch -qc work").await.ok();
     world.commit(&repo, "one.txt").await;
     world.git(&repo, "push -q origin work").await.ok();
+    world.commit(&repo, "again.txt").await;
+    world.git(&repo, "push -q origin work").await.ok();
+    assert!(!world.gateway.others_pushed(), "its own pushes");
     let human = world.human_commit("work", "human.txt").await;
     world.commit(&repo, "two.txt").await;
     let shown = world.git(&repo, "push -f origin work").await.err();
@@ -244,6 +247,7 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
         .git(&repo, &format!("merge-base --is-ancestor {human} HEAD"))
         .await;
     contained.ok();
+    assert!(world.gateway.others_pushed());
     // With what a person pushed left out, it is a rewind.
     world.git(&repo, "reset -q --hard HEAD^1").await.ok();
     let shown = world.git(&repo, "push -f origin work").await.err();
@@ -257,6 +261,7 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
 async fn a_branch_of_an_earlier_session_is_continued_but_not_rewound(#[case] kind: Kind) {
     let world = World::new(kind).await;
     let earlier = world.human_commit("work", "earlier.txt").await;
+    world.gateway.branch_was_at(Some(&earlier)).await;
     let repo = world.clone_into("repo", &["--depth=1"]).await;
     world.git(&repo, "switch -qc work").await.ok();
     world.commit(&repo, "one.txt").await;
@@ -271,6 +276,7 @@ async fn a_branch_of_an_earlier_session_is_continued_but_not_rewound(#[case] kin
     let next = world.commit(&repo, "two.txt").await;
     world.git(&repo, "push -q origin work").await.ok();
     assert_eq!(world.upstream_head("work").await, next);
+    assert!(!world.gateway.others_pushed());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,6 +26,7 @@ const TAKEN_FOR: Duration = Duration::from_secs(60);
 impl Dialect for Sqlite {
     const MIGRATIONS: &'static [Embedded] = migrations::SQLITE;
     const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    const BEGIN_BRIEF: &'static str = Self::BEGIN;
     const NOW: &'static str = "CAST(round(unixepoch('subsec') * 1000) AS INTEGER)";
     const CLOCK: &'static str = Self::NOW;
     const EPOCH: &'static str = "0";
@@ -104,10 +105,12 @@ async fn take(
     let due: Vec<EntryRow> = tx
         .rows(
             "SELECT o.id, o.task, t.priority, t.takeover FROM outbox o JOIN tasks t ON t.id = o.task
-             WHERE o.sent_at IS NULL AND o.due_at <= {now} AND o.taken_until <= {now}
+             WHERE o.sent_at IS NULL AND o.due_at <= {now}
+               AND (o.taken_until <= {now} OR o.taken_until > {now} + 2 * $4)
                AND (NOT t.takeover OR $2 = 0) AND (t.takeover OR t.priority <> $3)
              ORDER BY o.due_at, o.id LIMIT $1",
-            args![limit, takeovers, priority],
+            // One that is taken for longer was taken before the clock was set back.
+            args![limit, takeovers, priority, TAKEN_FOR],
         )
         .await?;
     for entry in &due {
