@@ -84,6 +84,9 @@ pub(crate) enum SessionError {
     /// The repository has a branch above the work branch.
     #[error("{}, then request the work again", branch_in_the_way(.branch, .other))]
     BranchInTheWay { branch: String, other: String },
+    /// A person removed the branch that an earlier session pushed.
+    #[error("somebody deleted the branch `{0}`, and AgentMine does not restore it")]
+    BranchDeleted(String),
     #[error("the branch moved during or after the measurement")]
     BranchMoved,
     /// The agent that the task names cannot work on it.
@@ -215,6 +218,7 @@ impl SessionError {
             | Self::NotASeparateBranch(_)
             | Self::ProtectedBranch { .. }
             | Self::BranchInTheWay { .. }
+            | Self::BranchDeleted(_)
             | Self::BranchMoved
             | Self::Agent(_)
             | Self::NoResult(_) => Blame::Task,

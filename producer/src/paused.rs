@@ -39,6 +39,8 @@ pub(crate) struct Paused {
     before: Option<TaskNumber>,
     /// The tasks that wait for credentials, or did within [`FORGET`], since this producer has known of it.
     waiting: HashMap<TaskId, Waiting>,
+    /// Since when an item is not found, in a repository that is.
+    missing: HashMap<TaskId, BootInstant>,
 }
 
 /// A task that waits for credentials, or did.
@@ -85,6 +87,8 @@ impl Paused {
             }
         };
         tasks.retain(|task| task.state == TaskState::Paused && tracker.serves(&task.item));
+        self.missing
+            .retain(|id, _| tasks.iter().any(|task| task.id == *id));
         let waits = tasks.iter().filter(|task| task.waits_for_credentials());
         let waits = waits.map(|task| task.id).collect();
         self.forget_all_but(&waits, BootInstant::now());
@@ -125,6 +129,9 @@ impl Paused {
             }
             return Ok(());
         }
+        if !matches!(looked, Err(TrackerError::NotFound { .. })) {
+            self.missing.remove(&task.id);
+        }
         match looked {
             Ok(_)
                 if task.waits_for_credentials()
@@ -137,6 +144,14 @@ impl Paused {
                 }
             }
             Ok(item) => items::resume_unlabelled(deps, task, &item).await?,
+            Err(TrackerError::NotFound { what, .. })
+                if self.is_gone(deps, task.id, BootInstant::now()) =>
+            {
+                let reason = format!("{what} no longer exists");
+                if deps.store.request_stop(task.id, &reason).await? {
+                    tracing::info!(task.id = %task.id, item = %task.item, reason, "the paused task ends");
+                }
+            }
             Err(error) => {
                 let refused = matches!(
                     error,
@@ -151,6 +166,12 @@ impl Paused {
             }
         }
         Ok(())
+    }
+
+    /// Whether an item that is not found at `now` has not been found for so long that it counts as gone.
+    fn is_gone(&mut self, deps: &ProducerDeps, task: TaskId, now: BootInstant) -> bool {
+        let after = Duration::from_secs(deps.config.consumer.item_gone_seconds);
+        now >= *self.missing.entry(task).or_insert(now) + after
     }
 
     /// Whether a task whose item can be read is to be tried: the credentials were replaced, perhaps by the restart of
@@ -219,7 +240,22 @@ impl Waiting {
 /// The item of a paused task, or why nothing can be written there.
 async fn look(tracker: &Arc<dyn Tracker>, task: &Task) -> Result<Item, TrackerError> {
     let tracker = for_task(Arc::clone(tracker), task);
-    let item = tracker.item(&task.item).await?;
+    let item = match tracker.item(&task.item).await {
+        // A repository that is not found may only be hidden.
+        Err(missing @ TrackerError::NotFound { .. }) => {
+            return match tracker.repository(&task.item).await {
+                Ok(_) => Err(missing),
+                Err(TrackerError::NotFound { tracker, what }) => Err(TrackerError::Forbidden {
+                    tracker,
+                    detail: format!("{what} is not found"),
+                    hint: "it was hidden or deleted, or the credentials have no access to it"
+                        .into(),
+                }),
+                Err(error) => Err(error),
+            };
+        }
+        item => item?,
+    };
     // An archived repository can be read, and accepts nothing.
     if item.closed().is_none()
         && task.waits_for_credentials()

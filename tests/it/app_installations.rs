@@ -226,6 +226,16 @@ async fn the_members_of_a_team_are_read_with_the_permission_for_that() {
         let permissions = &mut apps[0].installations[0].permissions;
         permissions.insert("members".into(), "read".into());
     });
+    // A refusal is remembered for two minutes, so that it does not use up what the App may ask.
+    let asked = || {
+        let requests = world.forge.requests();
+        let tokens = requests.iter().map(|it| it.target.as_str());
+        tokens.filter(|it| it.ends_with("/access_tokens")).count()
+    };
+    let before = asked();
+    tracker.may_start(&item, &mona).await.unwrap_err();
+    assert_eq!(asked(), before);
+    let (tracker, item) = found(&world.config).await;
     let admission = tracker.may_start(&item, &mona).await.unwrap();
     assert_eq!(admission, Admission::Granted);
 }

@@ -513,6 +513,33 @@ async fn a_branch_that_a_person_removed_is_not_brought_back_after_a_takeover_on_
     leaves_it_after_a_takeover(gitlab().await).await;
 }
 
+/// A forge removes the branch of what it merges; the worker died before it recorded the pull request.
+async fn reports_what_was_merged_meanwhile(rig: Rig) {
+    rig.produce_issue().await;
+    rig.killed_at("consumer", &["tracker.pull_request_create.after"])
+        .await;
+    let pull = rig.forge.pulls(DEMO).remove(0);
+    rig.forge.merge(DEMO, pull.number);
+    rig.forge.remove_branch(DEMO, &pull.head);
+    let consumer = rig.spawn("consumer", &[]);
+    let task = over(&rig).await;
+    assert_done(&task);
+    assert!(task.pull_request_url.is_some());
+    assert_eq!(rig.forge.branch_sha(DEMO, &pull.head), None);
+    assert_eq!(rig.forge.pulls(DEMO).len(), 1);
+    end(consumer).await;
+}
+
+#[tokio::test]
+async fn what_was_merged_and_removed_before_a_takeover_is_done_on_github() {
+    reports_what_was_merged_meanwhile(github().await).await;
+}
+
+#[tokio::test]
+async fn what_was_merged_and_removed_before_a_takeover_is_done_on_gitlab() {
+    reports_what_was_merged_meanwhile(gitlab().await).await;
+}
+
 fn replaces_it(rig: &Rig, branch: &str) -> Option<String> {
     Some(rig.forge.replace_branch(DEMO, branch))
 }

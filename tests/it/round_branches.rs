@@ -38,6 +38,22 @@ async fn what_people_did_ends_the_rounds(
     }
 }
 
+/// Waits until the lists of pull requests were read five times.
+async fn five_scans(rig: &Rig) {
+    let seen = rig.forge.requests().len();
+    let is_list = |target: &str| {
+        let path = target.split('?').next().unwrap_or_default();
+        path.ends_with("/pulls") || path.ends_with("/merge_requests")
+    };
+    rig.forge
+        .wait_until("five scans", PATIENCE, |forge| {
+            let requests = forge.requests();
+            let lists = requests[seen..].iter().filter(|it| is_list(&it.target));
+            lists.count() >= 5
+        })
+        .await;
+}
+
 /// The forge's list shows the head from before a round's push in several looks.
 async fn a_list_that_lags_ends_nothing(rig: Rig) {
     let (mut rig, pull) = opened(rig).await;
@@ -55,19 +71,8 @@ async fn a_list_that_lags_ends_nothing(rig: Rig) {
     rig.forge.let_a_second_pass(DEMO, pull.number);
     review(&rig);
     rig.config["producer"]["interval_seconds"] = 1.into();
-    let seen = rig.forge.requests().len();
     let producer = rig.spawn("producer", &[]);
-    let is_list = |target: &str| {
-        let path = target.split('?').next().unwrap_or_default();
-        path.ends_with("/pulls") || path.ends_with("/merge_requests")
-    };
-    rig.forge
-        .wait_until("five scans", PATIENCE, |forge| {
-            let requests = forge.requests();
-            let lists = requests[seen..].iter().filter(|it| is_list(&it.target));
-            lists.count() >= 5
-        })
-        .await;
+    five_scans(&rig).await;
     assert_eq!(rounds(&rig).await.len(), 1);
     rig.forge.show_commit(DEMO, &pull.head, &after);
     rig.wait("the next round", |tasks| tasks.len() == 3).await;
@@ -83,6 +88,33 @@ async fn a_list_that_lags_behind_a_push_ends_no_rounds_on_github() {
 #[tokio::test]
 async fn a_list_that_lags_behind_a_push_ends_no_rounds_on_gitlab() {
     a_list_that_lags_ends_nothing(Rig::local_gitlab(script()).await).await;
+}
+
+/// The same after the first result: the pull request was there before its last push.
+async fn a_list_that_lags_behind_the_first_result_ends_nothing(rig: Rig) {
+    let (mut rig, pull) = opened(rig).await;
+    let before = rig.forge.branch_sha(DEMO, "main");
+    rig.forge.show_head(DEMO, pull.number, before.as_deref());
+    rig.forge
+        .add_review(DEMO, pull.number, "CHANGES_REQUESTED", "Please.");
+    rig.config["producer"]["interval_seconds"] = 1.into();
+    let producer = rig.spawn("producer", &[]);
+    five_scans(&rig).await;
+    assert!(rounds(&rig).await.is_empty());
+    rig.forge.show_head(DEMO, pull.number, None);
+    rig.wait("the round", |tasks| tasks.len() == 2).await;
+    producer.terminate();
+    producer.end().await;
+}
+
+#[tokio::test]
+async fn a_list_that_lags_behind_the_first_result_ends_no_rounds_on_github() {
+    a_list_that_lags_behind_the_first_result_ends_nothing(Rig::local(script()).await).await;
+}
+
+#[tokio::test]
+async fn a_list_that_lags_behind_the_first_result_ends_no_rounds_on_gitlab() {
+    a_list_that_lags_behind_the_first_result_ends_nothing(Rig::local_gitlab(script()).await).await;
 }
 
 pub(crate) fn push_of_a_person(rig: &Rig, pull: &PullView) {

@@ -1,7 +1,7 @@
 //! One slot: waits for a wake-up, claims the row, acknowledges the message, runs the session, repeats.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::{Task, TaskHome, TaskId, TaskState, WorkerId};
 use agentmine_queue::Delivery;
@@ -29,8 +29,8 @@ const PAUSED: Duration = Duration::from_secs(1);
 /// How long a task's message is returned to the queue by consumers without its tracker. After that the hourly wake-ups of the
 /// sweep suffice; otherwise messages that no consumer serves would pile up.
 const COMES_BACK: Duration = Duration::from_secs(24 * 3600);
-/// Rows in a row that others keep locked, after which a poll ends: so many are no accident.
-const BUSY: u32 = 3;
+/// How long a poll passes over rows that others keep locked.
+const POLL: Duration = Duration::from_secs(20);
 /// Rows that are read at once.
 const PAGE: u32 = 200;
 
@@ -241,7 +241,8 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
         ConsumerMode::Once => Duration::ZERO,
         ConsumerMode::Continuous => OLD,
     };
-    let (mut skip, mut busy) = (0, 0);
+    let mut skip = 0;
+    let begun = Instant::now();
     // Page by page: rows that only other consumers serve may come first for as long as those are away.
     loop {
         let rows = match deps.store.claimable(older_than, skip, PAGE).await {
@@ -257,10 +258,9 @@ async fn poll(deps: &ConsumerDeps, worker: &WorkerId, mode: ConsumerMode, stop: 
             let claiming = Claiming::new(deps, task.id, worker);
             match claiming.until_answered(stop).await {
                 Ok(Some(claim)) => return Next::Claimed(Box::new(claim)),
-                Ok(None) => busy = 0,
-                Err(error @ StoreError::Busy(_)) if busy + 1 < BUSY => {
+                Ok(None) => {}
+                Err(error @ StoreError::Busy(_)) if begun.elapsed() < POLL => {
                     tracing::warn!(task.id = %task.id, %error, "the row is locked; the next one is tried");
-                    busy += 1;
                 }
                 Err(error) => {
                     tracing::warn!(task.id = %task.id, %error, "claim failed");
@@ -352,28 +352,30 @@ impl<'a> Claiming<'a> {
         }))
     }
 
-    /// Repeats the claim until the store answers. [`StoreError::Busy`] is an answer: the row stays as it was.
+    /// Repeats the claim until the store answers. [`StoreError::Busy`] is an answer, as long as every try had one: the row stays
+    /// as it was.
     async fn until_answered(&self, stop: &Shutdown) -> Result<Option<Claimed>, StoreError> {
-        answered(stop, is_unanswered, || self.once()).await
+        answered(stop, Busy::IsAnAnswer, || self.once()).await
     }
 
     /// The same, also while others keep the row locked.
     pub(crate) async fn until_free(&self, stop: &Shutdown) -> Result<Option<Claimed>, StoreError> {
-        let is_waited_for =
-            |error: &StoreError| is_unanswered(error) || matches!(error, StoreError::Busy(_));
-        answered(stop, is_waited_for, || self.once()).await
+        answered(stop, Busy::IsWaitedFor, || self.once()).await
     }
 }
 
-fn is_unanswered(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(_))
+/// What it means that others keep a row locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Busy {
+    IsAnAnswer,
+    IsWaitedFor,
 }
 
 /// Repeats a claim until the store answers, or the worker is at its deadline. A claim without an answer may have
 /// been made: only the same nonce finds it again, and dropping it would charge an attempt in which nobody works.
 async fn answered<T, F>(
     stop: &Shutdown,
-    is_repeated: fn(&StoreError) -> bool,
+    mut busy: Busy,
     mut claim: impl FnMut() -> F,
 ) -> Result<T, StoreError>
 where
@@ -382,7 +384,11 @@ where
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match claim().await {
-            Err(error) if is_repeated(&error) => {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_)))
+                if busy == Busy::IsWaitedFor || matches!(error, StoreError::Unavailable(_)) =>
+            {
+                // An earlier try may still hold the lock.
+                busy = Busy::IsWaitedFor;
                 tracing::debug!(%error, "no answer to a claim; it is repeated");
                 tokio::select! {
                     biased;
@@ -422,17 +428,38 @@ mod tests {
                 Ok(7)
             })
         };
-        assert!(matches!(answered(&stop, is_unanswered, claim).await, Ok(7)));
+        assert!(matches!(
+            answered(&stop, Busy::IsAnAnswer, claim).await,
+            Ok(7)
+        ));
         assert_eq!(asked.get(), 4);
         // A worker that drains waits until its deadline.
         stop.drain();
         asked.set(0);
-        assert!(matches!(answered(&stop, is_unanswered, claim).await, Ok(7)));
-        let busy = || std::future::ready(Err::<(), _>(StoreError::Busy("locked".into())));
-        let refused = answered(&stop, is_unanswered, busy).await;
+        assert!(matches!(
+            answered(&stop, Busy::IsAnAnswer, claim).await,
+            Ok(7)
+        ));
+        let locked = || StoreError::Busy("locked".into());
+        let busy = || std::future::ready(Err::<(), _>(locked()));
+        let refused = answered(&stop, Busy::IsAnAnswer, busy).await;
         assert!(matches!(refused, Err(StoreError::Busy(_))));
+        // The lock is that of an earlier try of its own.
+        asked.set(0);
+        let own = || {
+            asked.set(asked.get() + 1);
+            std::future::ready(match asked.get() {
+                1 => Err(unavailable()),
+                2 => Err(locked()),
+                _ => Ok(7),
+            })
+        };
+        assert!(matches!(
+            answered(&stop, Busy::IsAnAnswer, own).await,
+            Ok(7)
+        ));
         stop.kill();
         let never = || std::future::ready(Err::<(), _>(unavailable()));
-        assert!(answered(&stop, is_unanswered, never).await.is_err());
+        assert!(answered(&stop, Busy::IsAnAnswer, never).await.is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentmine_agent::journal::Entry;
 use agentmine_agent::{DoneCheck, Start};
-use agentmine_gateway::{CloneRefs, Rewrite};
+use agentmine_gateway::{BranchBefore, CloneRefs, Rewrite};
 use agentmine_runtime::config::Agent;
 use agentmine_sandbox::WorkspaceTemplate;
 
@@ -13,7 +13,7 @@ use super::conversion::Converted;
 use super::project::{Operator, inspect};
 use super::templates::{CloneKind, WorkspaceTemplates};
 use super::workspace::{Workspace, output_tail};
-use crate::error::{Interrupt, SessionError, WorkspaceError};
+use crate::error::{SessionError, WorkspaceError};
 use crate::session::context::SessionContext;
 
 /// Time limit for writing a hook.
@@ -52,16 +52,15 @@ pub(super) async fn clone(
     let pushed = branches.opens_pull_request
         && fetch_pushed(ctx, workspace, &branches.work, depth, base).await?;
     // A person who removes it meanwhile does not want it back.
-    let branch_at = match (pushed, branches.opens_pull_request) {
-        (true, _) => Some(remote_ref(&branches.work)),
-        (false, true) => None,
-        (false, false) => Some("HEAD".to_owned()),
+    let is_there = pushed || !branches.opens_pull_request;
+    let before = match (ctx.task.epoch.0 <= 1, is_there) {
+        (true, true) => BranchBefore::At(workspace.git_ok(&["rev-parse", "HEAD"]).await?),
+        (true, false) => BranchBefore::Absent,
+        // A push of the session before this one may still arrive.
+        (false, true) => BranchBefore::Present,
+        (false, false) => BranchBefore::Unknown,
     };
-    let branch_at = match branch_at {
-        Some(name) => Some(workspace.git_ok(&["rev-parse", &name]).await?),
-        None => None,
-    };
-    workspace.gateway.branch_was_at(branch_at.as_deref()).await;
+    workspace.gateway.branch_was(before).await;
     let continues = resumes || pushed || !branches.opens_pull_request;
     if !branches.opens_pull_request {
         reach_merge_base(workspace, &branches.target, depth.is_some()).await?;
@@ -527,10 +526,7 @@ async fn fetch_pushed(
             Ok(true)
         }
         NO_SUCH_REF if ctx.effects.was_pushed().await? => {
-            let why = format!(
-                "somebody deleted the branch `{branch}`, and AgentMine does not restore it"
-            );
-            Err(Interrupt::Stopped(why).into())
+            Err(SessionError::BranchDeleted(branch.to_owned()))
         }
         NO_SUCH_REF => Ok(false),
         // Without an answer it is unknown whether there is pushed work.

@@ -99,7 +99,7 @@ struct LeaseFence {
     store: Arc<dyn Store>,
     lease: Lease,
     permit: Permit,
-    pushed: PushRecord,
+    pushed: Arc<PushRecord>,
 }
 
 #[async_trait]
@@ -116,8 +116,10 @@ impl PushFence for LeaseFence {
         self.permit.check().map_err(|e| e.to_string())
     }
 
-    async fn accepted(&self) {
-        self.pushed.note().await;
+    fn accepted(&self) {
+        // The answer to the push does not wait for it.
+        let pushed = Arc::clone(&self.pushed);
+        tokio::spawn(async move { pushed.note().await });
     }
 }
 
@@ -156,7 +158,7 @@ pub(crate) async fn prepare(
                 store: Arc::clone(&ctx.deps.store),
                 lease: ctx.lease.clone(),
                 permit: ctx.heartbeat.certainty().permit().clone(),
-                pushed: ctx.effects.push_record(),
+                pushed: Arc::new(ctx.effects.push_record()),
             }),
         },
         network,

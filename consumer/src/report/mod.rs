@@ -146,6 +146,30 @@ pub(crate) async fn report_earlier(
     decided(reported, report).map(Some)
 }
 
+/// The branch of an earlier attempt is gone, as after a merge: reports its pull request if that was merged. Otherwise the task
+/// ends as stopped.
+pub(crate) async fn report_ended(
+    ctx: &SessionContext,
+    deleted: SessionError,
+) -> Result<Report, SessionError> {
+    let (tracker, task) = (ctx.effects.tracker(), &ctx.task);
+    let found = tracker
+        .find_pull_request(&task.item, &task.branch())
+        .await?;
+    match found {
+        Some(pull) if pull.is_rejected() => Err(rejected(ctx, &pull)),
+        Some(pull) if pull.merged => match report_earlier(ctx, None).await? {
+            Some(report) => Ok(report),
+            None => {
+                let name = task.item.tracker.pull_request();
+                let why = format!("somebody merged the {name} {}", pull.number);
+                Err(Interrupt::Stopped(why).into())
+            }
+        },
+        Some(_) | None => Err(Interrupt::Stopped(deleted.to_string()).into()),
+    }
+}
+
 /// A person closed the pull request of an earlier attempt: nobody wants the work, until somebody requests it again.
 fn rejected(ctx: &SessionContext, pull: &PullRequest) -> SessionError {
     let name = ctx.task.item.tracker.pull_request();

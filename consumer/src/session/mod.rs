@@ -37,7 +37,7 @@ use crate::metrics::{count_lost_lease, count_result};
 use crate::prepare::{discussion, draft, memory, name_branch, prepare, round};
 use crate::record::live::Progress;
 use crate::record::trace::{self, TracedModel};
-use crate::report::{Report, report, report_earlier};
+use crate::report::{Report, report, report_earlier, report_ended};
 use crate::run::agent;
 use crate::verify::checks::CheckRunner;
 use crate::verify::measure::Measurer;
@@ -273,7 +273,13 @@ async fn work_on(ctx: &SessionContext, begun: &Announced) -> Result<Report, Sess
     };
     let prepared = Box::pin(prepare(ctx, item, round.as_ref(), entries, checkpoints));
     let both = async { tokio::try_join!(told, prepared) };
-    let ((mut discussion, memory), prepared) = heartbeat.unless_interrupted(both).await?;
+    let ((mut discussion, memory), prepared) = match heartbeat.unless_interrupted(both).await {
+        Err(deleted @ SessionError::BranchDeleted(_)) => {
+            let ended = Box::pin(report_ended(ctx, deleted));
+            return heartbeat.unless_interrupted(ended).await;
+        }
+        prepared => prepared?,
+    };
     if let Some(round) = round.as_mut().filter(|_| !history.has_task()) {
         round.name_threads(&mut discussion);
     }

@@ -154,6 +154,7 @@ fn is_permanent(error: &SessionError) -> bool {
         | SessionError::NotASeparateBranch(_)
         | SessionError::ProtectedBranch { .. }
         | SessionError::BranchInTheWay { .. }
+        | SessionError::BranchDeleted(_)
         | SessionError::NoResult(_) => true,
         SessionError::Interrupted(_)
         | SessionError::Store(_)

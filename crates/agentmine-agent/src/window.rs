@@ -71,7 +71,8 @@ impl Window {
         } else {
             match self.since {
                 Some(since) if since.growth(newest) > 0 && since.is_followed_by(newest) => {
-                    if since.growth(newest) >= GROWTH {
+                    // A server that drops messages comes back to its limit, and not beyond it.
+                    if tokens > most.tokens {
                         (self.most, self.dropped, self.since) = (Some(newest), 0, None);
                     }
                 }
@@ -180,9 +181,15 @@ mod tests {
             kb += 5;
         }
         assert!(!found(&requests).contains(&true));
-        // That server drops what does not fit, too.
+        // That server drops what does not fit, too: at once, or by whole messages.
         let most = kb as u64 * 256;
-        requests.extend((1..20).map(|more| (kb + 10 * more, most)));
+        let mut at_once = requests.clone();
+        at_once.extend((1..20).map(|more| (kb + 10 * more, most)));
+        assert!(found(&at_once).contains(&true));
+        requests.extend((1..60).map(|more| {
+            let dropped = u64::try_from(more % 6).unwrap();
+            (kb + 10 * more, most - 10_000 + 2_000 * dropped)
+        }));
         assert!(found(&requests).contains(&true));
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agentmine_domain::{EffectKey, Lease, TaskId};
-use agentmine_store::{EffectState, Store, StoreError};
+use agentmine_domain::{EffectKey, TaskId};
+use agentmine_store::{EffectState, Store};
 use serde_json::json;
 
 use crate::{EffectError, Effects};
@@ -13,7 +13,6 @@ use crate::{EffectError, Effects};
 pub struct PushRecord {
     store: Arc<dyn Store>,
     task: TaskId,
-    lease: Option<Lease>,
     key: EffectKey,
     is_written: AtomicBool,
 }
@@ -25,20 +24,12 @@ impl PushRecord {
         if self.is_written.load(Ordering::Relaxed) {
             return;
         }
-        match self.write().await {
+        // What happened has happened, whoever holds the lease by now.
+        let record = json!({});
+        match self.store.effect_done(self.task, &self.key, &record).await {
             Ok(()) => self.is_written.store(true, Ordering::Relaxed),
             Err(error) => {
                 tracing::warn!(task.id = %self.task, %error, "the push could not be recorded");
-            }
-        }
-    }
-
-    async fn write(&self) -> Result<(), StoreError> {
-        let (task, lease) = (self.task, self.lease.as_ref());
-        match self.store.effect_begin(task, lease, &self.key).await? {
-            EffectState::Done(_) => Ok(()),
-            EffectState::Fresh | EffectState::Unsure => {
-                self.store.effect_done(task, &self.key, &json!({})).await
             }
         }
     }
@@ -51,7 +42,6 @@ impl Effects {
         PushRecord {
             store: Arc::clone(&self.store),
             task: self.task.id,
-            lease: self.lease.clone(),
             key: EffectKey::branch_push(&self.task.branch()),
             is_written: AtomicBool::new(false),
         }

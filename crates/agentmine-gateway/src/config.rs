@@ -63,6 +63,20 @@ pub enum Upstream {
     Path(PathBuf),
 }
 
+/// What is known of the branch that a session may push to, before its first push.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum BranchBefore {
+    /// Nothing: it may be there, or not.
+    #[default]
+    Unknown,
+    /// It was not there.
+    Absent,
+    /// It was there. Since then an earlier session may still have pushed.
+    Present,
+    /// It was at this commit, and only others than AgentMine can have moved it.
+    At(String),
+}
+
 /// Decides, right before each push goes upstream, whether the session may still push.
 #[async_trait]
 pub trait PushFence: Send + Sync + 'static {
@@ -78,5 +92,5 @@ pub trait PushFence: Send + Sync + 'static {
     fn check_clock(&self) -> Result<(), String>;
 
     /// Upstream has accepted a push.
-    async fn accepted(&self) {}
+    fn accepted(&self) {}
 }

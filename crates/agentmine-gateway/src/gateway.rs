@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::config::{GatewayConfig, Rewrite};
+use crate::config::{BranchBefore, GatewayConfig, Rewrite};
 use crate::events::{Ledger, TrafficEvent};
 use crate::git::GitProxy;
 use crate::mirror::Mirrors;
@@ -107,12 +107,11 @@ impl Gateway {
         }
     }
 
-    /// Where the branch was before any push from here; `None` if it was not there. From now on a push that would create one that
-    /// was there is refused, since somebody removed it, and one on top of anything else shows that somebody pushed
-    /// ([`Self::others_pushed`]).
-    pub async fn branch_was_at(&self, commit: Option<&str>) {
+    /// What was seen of the branch before any push from here. From now on a push that would create one that was there is refused,
+    /// since somebody removed it, and one on top of anything else shows that somebody pushed ([`Self::others_pushed`]).
+    pub async fn branch_was(&self, before: BranchBefore) {
         if let Some(git) = &self.inner.git {
-            git.branch_was_at(commit).await;
+            git.branch_was(before).await;
         }
     }
 

@@ -24,7 +24,7 @@ mod web;
 mod wire;
 mod write_timeout;
 
-pub use config::{GatewayConfig, GitAccess, PushFence, Rewrite, Upstream};
+pub use config::{BranchBefore, GatewayConfig, GitAccess, PushFence, Rewrite, Upstream};
 pub use error::GatewayError;
 pub use events::TrafficEvent;
 pub use gateway::Gateway;

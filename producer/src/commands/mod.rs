@@ -88,6 +88,7 @@ pub(crate) async fn look(deps: &ProducerDeps, tracker: &Arc<dyn Tracker>, only: 
         }
         for (place, looked) in some.iter().zip(join_all(looks).await) {
             let Err(error) = looked else { continue };
+            deps.commands.failed(place);
             let (repository, error) = (&place.item.repo_path, format!("{error:#}"));
             tracing::debug!(
                 repository,

@@ -19,8 +19,8 @@ use crate::capacity;
 use crate::deps::ProducerDeps;
 use crate::rounds;
 
-/// By how much the clocks of the database and of a tracker may differ.
-const SKEW: TimeDelta = TimeDelta::seconds(5);
+/// By how much the clocks of the database and of a tracker may differ. A command that was obeyed before is known by its record.
+const SKEW: TimeDelta = TimeDelta::minutes(2);
 
 /// A command as it was found.
 pub(super) struct Given<'a> {

@@ -25,6 +25,8 @@ pub struct SeenCommands(Mutex<Seen>);
 struct Seen {
     settled: HashSet<String>,
     looked: HashMap<RepositoryKey, Instant>,
+    /// Where the last look failed.
+    failed: HashSet<RepositoryKey>,
 }
 
 impl SeenCommands {
@@ -50,8 +52,16 @@ impl SeenCommands {
             Some(last) if last.elapsed() >= QUIET => Due::Again,
             Some(_) => return Due::Later,
         };
-        seen.looked.insert(key, Instant::now());
-        due
+        seen.looked.insert(key.clone(), Instant::now());
+        match seen.failed.remove(&key) {
+            true => Due::First,
+            false => due,
+        }
+    }
+
+    /// A place could not be read: it is looked at again whether or not the tracker reports something new there.
+    pub(super) fn failed(&self, place: &Place) {
+        self.lock().failed.insert(place.item.repository());
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
@@ -73,7 +83,7 @@ pub(super) fn apart(live: usize, interval: Duration) -> Duration {
 /// Whether a place is to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// It was not looked at before.
+    /// It was not looked at before, or in vain.
     First,
     Again,
     Later,
@@ -111,5 +121,24 @@ mod tests {
         assert_eq!(seen.due(&place, Duration::ZERO), Due::Again);
         place.live = false;
         assert_eq!(seen.due(&place, Duration::ZERO), Due::Later);
+    }
+
+    #[test]
+    fn a_place_that_could_not_be_read_is_looked_at_without_news() {
+        let mut place = Place::of(ItemRef {
+            tracker: TrackerKind::GitLab,
+            host: "gitlab.com".into(),
+            repo_id: "1".into(),
+            repo_path: "octo/demo".into(),
+            kind: ItemKind::Issue,
+            number: 7,
+        });
+        place.live = true;
+        let seen = SeenCommands::default();
+        assert_eq!(seen.due(&place, INTERVAL), Due::First);
+        seen.failed(&place);
+        assert_eq!(seen.due(&place, INTERVAL), Due::Later, "not at once");
+        assert_eq!(seen.due(&place, Duration::ZERO), Due::First);
+        assert_eq!(seen.due(&place, Duration::ZERO), Due::Again);
     }
 }

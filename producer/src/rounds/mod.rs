@@ -79,6 +79,15 @@ pub(crate) async fn read(
     Ok(Watched { tasks, open })
 }
 
+impl Watched {
+    /// Something happened in their repository, perhaps a check that ended.
+    pub(crate) fn look_again(&self, deps: &ProducerDeps) {
+        self.tasks
+            .iter()
+            .for_each(|task| deps.pulls.look_again(task.id));
+    }
+}
+
 /// Begins the rounds that are due on these pull requests, and returns their tasks. What concerns one pull request does
 /// not stop the others.
 ///
@@ -338,6 +347,11 @@ impl Look<'_> {
             return Ok(Head::Unclear);
         };
         if before == Some(pull.head_sha.as_str()) && since.elapsed() < LONGEST_LAG {
+            return Ok(Head::Unclear);
+        }
+        // A list may lag behind for longer than that. The branch itself does not.
+        let now = self.tracker.branch_commit(item, &pull.head).await?;
+        if now.as_ref() == Some(&ours.commit) && since.elapsed() < LONGEST_LAG {
             return Ok(Head::Unclear);
         }
         Ok(Head::OfOthers(match pull.head_sha.as_str() {

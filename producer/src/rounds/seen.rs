@@ -93,6 +93,14 @@ impl SeenPulls {
         seen.insert(task, now);
     }
 
+    /// A webhook reported something of its repository: the mark of its checks is compared again.
+    pub(crate) fn look_again(&self, task: TaskId) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(seen) = seen.get_mut(&task) {
+            seen.again = None;
+        }
+    }
+
     pub(super) fn forget(&self, task: TaskId) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.remove(&task);

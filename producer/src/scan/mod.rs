@@ -181,6 +181,7 @@ pub(crate) async fn look(
     let waiting = Waiting::read(deps).await?;
     let mut requested = record(deps, tracker, candidates, (began, &waiting), &mut scan).await?;
     let watched = rounds::read(deps, tracker, Some(path)).await?;
+    watched.look_again(deps);
     let begun = Box::pin(rounds::begin(deps, tracker, watched)).await?;
     requested.extend(
         begun

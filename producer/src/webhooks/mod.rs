@@ -211,7 +211,11 @@ impl Receiver {
         };
         let place = |body: &Value| Pointed::new(&body["repository"], "full_name");
         // The signature is of the body as it was sent.
-        self.take(&from, genuine, &json_of(headers, body), place)
+        let json = match genuine.is_some() {
+            true => json_of(headers, body),
+            false => Cow::Borrowed(body),
+        };
+        self.take(&from, genuine, &json, place)
     }
 
     /// The same of GitLab.

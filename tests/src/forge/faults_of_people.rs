@@ -135,6 +135,18 @@ impl Forge {
         self.inner.changed.notify_waiters();
     }
 
+    /// A pull request shows this commit in place of its branch's, as GitLab's for minutes after a push; `None`: no longer.
+    ///
+    /// # Panics
+    /// If there is no such pull request.
+    pub fn show_head(&self, repo: &str, number: u64, commit: Option<&str>) {
+        self.with_repo_mut(repo, |repo| {
+            let pull = repo.issue_mut(number).and_then(|it| it.pull.as_mut());
+            pull.expect("no such pull request").shown_head = commit.map(str::to_owned);
+        });
+        self.inner.changed.notify_waiters();
+    }
+
     /// A person puts another commit in the place of a branch's; returns it.
     ///
     /// # Panics

@@ -247,7 +247,7 @@ fn pull_json(inner: &Inner, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
         "merged_at": pull.merged.then(|| time(issue.updated_at)),
         "user": user(&issue.author),
         "html_url": inner.html(&format!("{}/{}", repo.full_name, issue.number)),
-        "head": side(&pull.head, pull.merged_head.clone()), "base": side(&pull.base, None),
+        "head": side(&pull.head, pull.shown_head.clone()), "base": side(&pull.base, None),
         "created_at": time(issue.created_at), "updated_at": time(issue.updated_at),
     })
 }

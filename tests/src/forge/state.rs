@@ -198,8 +198,8 @@ pub(super) struct Pull {
     pub(super) base: String,
     pub(super) draft: bool,
     pub(super) merged: bool,
-    /// The commit that was merged: pushes to the branch after that do not change it.
-    pub(super) merged_head: Option<String>,
+    /// Its head whatever is pushed to its branch: the commit that was merged, or one that it is late to replace.
+    pub(super) shown_head: Option<String>,
     pub(super) reviews: Vec<ReviewView>,
     /// The threads that are resolved, by the comment that began them.
     pub(super) resolved: HashSet<u64>,
@@ -213,7 +213,7 @@ impl Pull {
             base: base.to_owned(),
             draft,
             merged: false,
-            merged_head: None,
+            shown_head: None,
             reviews: Vec::new(),
             resolved: HashSet::new(),
         }
@@ -222,7 +222,7 @@ impl Pull {
     /// Its head is at this commit from now on.
     pub(super) fn merge(&mut self, head: Option<String>) {
         self.merged = true;
-        self.merged_head = head;
+        self.shown_head = head;
     }
 }
 

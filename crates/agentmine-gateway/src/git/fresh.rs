@@ -33,8 +33,12 @@ const MAX_DEPTH: u64 = 1000;
 /// Size of the list of upstream's commits, in bytes.
 const MAX_LIST: usize = 128 * 1024 * 1024;
 /// Why a push is refused that builds on what was never checked.
-pub(super) const UNKNOWN: &str =
-    "the push depends on a commit that is neither in it nor on a branch or tag of the repository";
+pub(super) fn unknown(commit: &str) -> String {
+    format!(
+        "the push depends on a commit that is neither in it nor on a branch or tag of the repository: {commit}"
+    )
+}
+
 /// Size of all messages together, in bytes.
 const MAX_MESSAGES: usize = 64 * 1024 * 1024;
 /// Size of one folder or commit, in bytes.
@@ -119,6 +123,7 @@ impl Fresh {
         // At the start of a history: it may be upstream's.
         let is_start = |commit: &String| parents.get(commit).is_some_and(Vec::is_empty);
         Self::until(parents, new, tips)
+            .ok()
             .filter(|fresh| tips.is_empty() || !fresh.commits.iter().any(is_start))
     }
 
@@ -130,20 +135,20 @@ impl Fresh {
     ) -> Result<Self, String> {
         repo.fetch_history().await.map_err(|e| unfetched(&e))?;
         let known = upstreams(repo, parents, new).await?;
-        if let Some(fresh) = Self::until(parents, new, &known) {
+        if let Ok(fresh) = Self::until(parents, new, &known) {
             return Ok(fresh);
         }
         repo.fetch_tags().await.map_err(|e| unfetched(&e))?;
         let known = upstreams(repo, parents, new).await?;
-        Self::until(parents, new, &known).ok_or_else(|| UNKNOWN.to_owned())
+        Self::until(parents, new, &known).map_err(unknown)
     }
 
-    /// The commits from `new` down to those that upstream has; `None` if one is neither among these nor in the pack.
-    fn until(
-        parents: &HashMap<String, Vec<String>>,
-        new: &str,
+    /// The commits from `new` down to those that upstream has. The error is one that is neither among these nor in the pack.
+    fn until<'a>(
+        parents: &'a HashMap<String, Vec<String>>,
+        new: &'a str,
         upstreams: &HashSet<String>,
-    ) -> Option<Self> {
+    ) -> Result<Self, &'a str> {
         let mut fresh = Self::default();
         let mut seen = HashSet::new();
         let mut next = vec![new];
@@ -155,12 +160,12 @@ impl Fresh {
                 fresh.boundary.push(commit.to_owned());
                 continue;
             }
-            let parents = parents.get(commit)?;
+            let parents = parents.get(commit).ok_or(commit)?;
             fresh.commits.push(commit.to_owned());
             next.extend(parents.iter().map(String::as_str));
         }
         fresh.commits.reverse();
-        Some(fresh)
+        Ok(fresh)
     }
 
     /// Reads what the new commits hold, as far as the push brings it.

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::GatewayError;
-use crate::config::{GitAccess, Rewrite};
+use crate::config::{BranchBefore, GitAccess, Rewrite};
 use crate::events::Ledger;
 use crate::facts::listing;
 use crate::http::{Body, full, text};
@@ -133,9 +133,9 @@ impl GitProxy {
         }
     }
 
-    pub(crate) async fn branch_was_at(&self, commit: Option<&str>) {
+    pub(crate) async fn branch_was(&self, before: BranchBefore) {
         if let Some(push) = &self.push {
-            push.branch_was_at(commit).await;
+            push.branch_was(before).await;
         }
     }
 

@@ -21,12 +21,12 @@ use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 use tracing::Instrument;
 
 use super::content::Held;
-use super::fresh::UNKNOWN;
+use super::fresh::unknown;
 use super::quarantine::{self, Bounds, Checked, Moves};
 use super::respond::{answer, encoding, has_type, note, note_shortage, unspooled};
 use super::spool::Spool;
 use crate::GatewayError;
-use crate::config::{PushFence, Rewrite};
+use crate::config::{BranchBefore, PushFence, Rewrite};
 use crate::events::Ledger;
 use crate::http::{Body, full, text};
 use crate::upstream::{Encoding, Remote, Service, UpstreamError};
@@ -43,9 +43,8 @@ const NO_REWRITE: &str = "the repository's host refused to replace the history o
                           is there, merge instead, and push that";
 /// Why a sealed gate refuses a push.
 /// Why a push is refused that may lack what the task started from.
-const START_GONE: &str = "the push depends on a commit that is neither in it nor on a branch or tag of the repository. It may be \
-    the one that the task started from, if somebody has replaced the history of that branch. If the clone is shallow, run \
-    `git fetch --unshallow`; then push again";
+const START_GONE: &str = "the commit that the task started from is on no branch or tag of the repository any more: somebody has \
+    replaced the history. If the clone is shallow, run `git fetch --unshallow`; then push again";
 const SEALED: &str = "pushes are refused while the result is being measured";
 
 /// Checks pushes and sends them upstream.
@@ -69,8 +68,10 @@ pub(super) struct PushGate {
 /// What this gateway knows of the branch from its own pushes.
 #[derive(Debug, Default)]
 struct Pinned {
-    /// Where the branch was before the first push from here, then what upstream accepted last.
-    known: Known,
+    /// The branch before the next push from here: after the first one, at what upstream accepted last.
+    before: BranchBefore,
+    /// What was sent and not confirmed. It may arrive late.
+    unconfirmed: BTreeSet<String>,
     /// A push whose response was lost: upstream may hold this commit.
     in_doubt: Option<Attempt>,
     /// What may be replaced. Its head follows the pushes from here.
@@ -82,32 +83,20 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// Whether the push may have omitted what the task started from, since upstream was said to have it.
-    fn expects_start(&self) -> bool {
-        self.start.is_some() && !self.start_is_gone
+    /// Whether a push on top of `old`, the zero id where the branch was not there, is on top of one of somebody else.
+    fn is_on_top_of_others(&self, old: &str) -> bool {
+        let moved = match &self.before {
+            BranchBefore::Unknown | BranchBefore::Present => false,
+            BranchBefore::Absent => !is_zero(old),
+            BranchBefore::At(commit) => commit != old,
+        };
+        moved && !self.unconfirmed.contains(old)
     }
-}
 
-/// What is known of the branch.
-#[derive(Debug, Default)]
-enum Known {
-    /// Nobody has looked.
-    #[default]
-    Nothing,
-    /// It was not there.
-    Absent,
-    /// It was at this commit.
-    At(String),
-}
-
-impl Known {
-    /// Whether the branch was somewhere else than at `old`, the zero id if it is not there.
-    fn differs_from(&self, old: &str) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Absent => !is_zero(old),
-            Self::At(commit) => commit != old,
-        }
+    /// Whether the push was refused since it omits what the task started from: upstream was said to have it.
+    fn lacks_start(&self, held: &Held) -> bool {
+        let start = self.start.as_deref().filter(|_| !self.start_is_gone);
+        start.is_some_and(|start| held.reason == unknown(start))
     }
 }
 
@@ -182,7 +171,7 @@ impl PushGate {
         if pinned.in_doubt.is_some()
             && let Ok(refs) = self.remote.advertise_push().await
         {
-            self.settle(&refs, &mut pinned).await;
+            self.settle(&refs, &mut pinned);
         }
         self.sealed.store(true, Ordering::SeqCst);
     }
@@ -196,12 +185,8 @@ impl PushGate {
         }
     }
 
-    pub(super) async fn branch_was_at(&self, commit: Option<&str>) {
-        let known = match commit {
-            Some(commit) => Known::At(commit.to_owned()),
-            None => Known::Absent,
-        };
-        self.pinned.lock().await.known = known;
+    pub(super) async fn branch_was(&self, before: BranchBefore) {
+        self.pinned.lock().await.before = before;
     }
 
     pub(super) async fn require_start(&self, commit: &str) {
@@ -336,7 +321,7 @@ impl PushGate {
         let checked =
             quarantine::check(remote, spool, head, command, bounds, &refs, &self.policy).await;
         let checked = match checked {
-            Err(held) if held.reason == UNKNOWN && pinned.expects_start() => {
+            Err(held) if pinned.lacks_start(&held) => {
                 pinned.start_is_gone = true;
                 return Err(START_GONE.into());
             }
@@ -383,10 +368,10 @@ impl PushGate {
         if refs.object_format() != head.object_format() {
             return Err("the push and the repository use different object formats".into());
         }
-        self.settle(&refs, pinned).await;
+        self.settle(&refs, pinned);
         pinned.in_doubt = None;
         let now = refs.id(&self.refname);
-        let was_there = matches!(pinned.known, Known::At(_));
+        let was_there = matches!(pinned.before, BranchBefore::Present | BranchBefore::At(_));
         if was_there && now.is_none() {
             return Err("someone else deleted the branch".into());
         }
@@ -427,7 +412,7 @@ impl PushGate {
                 let report = push_report::read(&response, &self.refname);
                 match report.verdict {
                     Verdict::Accepted => {
-                        self.accepted(&attempt, pinned).await;
+                        self.accepted(&attempt, pinned);
                         return Ok(report.messages);
                     }
                     Verdict::Rejected(ref reason) => {
@@ -439,10 +424,11 @@ impl PushGate {
             Err(error @ UpstreamError::Network(_)) => self.refused(&error).reason,
             Err(error) => return Err(self.refused(&error)),
         };
+        pinned.unconfirmed.insert(attempt.new.clone());
         pinned.in_doubt = Some(attempt);
         match self.remote.advertise_push().await {
             Ok(refs) => {
-                self.settle(&refs, pinned).await;
+                self.settle(&refs, pinned);
                 match pinned.in_doubt {
                     None => Ok(Vec::new()),
                     Some(_) => Err(format!("{why}; the branch has not moved").into()),
@@ -453,18 +439,18 @@ impl PushGate {
     }
 
     /// Looks whether a push in doubt has arrived after all. One that has not may still do so.
-    async fn settle(&self, refs: &Advertisement, pinned: &mut Pinned) {
+    fn settle(&self, refs: &Advertisement, pinned: &mut Pinned) {
         let arrived = |doubt: &Attempt| refs.id(&self.refname) == Some(doubt.new.as_str());
         if let Some(doubt) = pinned.in_doubt.take_if(|doubt| arrived(doubt)) {
-            self.accepted(&doubt, pinned).await;
+            self.accepted(&doubt, pinned);
         }
     }
 
-    async fn accepted(&self, push: &Attempt, pinned: &mut Pinned) {
-        if pinned.known.differs_from(&push.old) {
+    fn accepted(&self, push: &Attempt, pinned: &mut Pinned) {
+        if pinned.is_on_top_of_others(&push.old) {
             self.ledger.others_have_pushed();
         }
-        pinned.known = Known::At(push.new.clone());
+        pinned.before = BranchBefore::At(push.new.clone());
         // What others pushed in between is part of this push, so nothing replaces it.
         pinned.rewrite = pinned.rewrite.take().filter(|it| it.head == push.old);
         if let Some(rewrite) = &mut pinned.rewrite {
@@ -473,7 +459,7 @@ impl PushGate {
         self.ledger.record_identities(&push.identities);
         self.ledger
             .pushed(&self.branch, &push.old, &push.new, push.bytes);
-        self.fence.accepted().await;
+        self.fence.accepted();
     }
 
     fn refused(&self, error: &UpstreamError) -> Refusal {

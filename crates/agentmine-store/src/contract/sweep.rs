@@ -173,7 +173,9 @@ async fn a_clock_that_is_set_back_delays_no_wake_up_and_no_report(world: World) 
     assert_eq!(announced, expected);
     let due = world.store.due_at(released.task).await.unwrap().unwrap();
     let left = (due - chrono::Utc::now()).to_std().unwrap();
-    assert!(left <= delay && left > delay / 2, "{left:?}");
+    // Two clocks, which round.
+    let most = delay + Duration::from_secs(1);
+    assert!(left <= most && left > delay / 2, "{left:?}");
     let unreported = world
         .store
         .unreported(NONE, TaskNumber(0), 9)

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::arg::args;
 use super::db::Dialect;
 use super::row::DashboardRow;
-use super::store::SqlStore;
+use super::store::{LONGEST_HOLD, SqlStore};
 use crate::{Dashboard, DashboardStore, ShownDashboard, StoreError};
 
 /// What a record is found by.
@@ -34,7 +34,6 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
         .await
     }
 
-    /// A claim that lasts for much longer than this one was made before the database's clock was set back.
     async fn claim_dashboard(
         &self,
         repository: &RepositoryRef,
@@ -52,9 +51,17 @@ impl<D: Dialect> DashboardStore for SqlStore<D> {
                      ON CONFLICT (tracker, host, repo_id) DO UPDATE
                      SET repo_path = excluded.repo_path, holder = excluded.holder, held_until = excluded.held_until
                      WHERE dashboards.held_until <= {now} OR dashboards.holder = excluded.holder
-                        OR dashboards.held_until > {now} + 2 * $6{ms}
+                        OR dashboards.held_until > {now} + $7{ms}
                      RETURNING {columns}",
-                    args![tracker, host, repo_id, &repository.repo_path, holder, time],
+                    args![
+                        tracker,
+                        host,
+                        repo_id,
+                        &repository.repo_path,
+                        holder,
+                        time,
+                        LONGEST_HOLD
+                    ],
                 )
                 .await?;
             row.map(Dashboard::try_from).transpose()

@@ -16,7 +16,7 @@ use super::arg::args;
 use super::db::{Db, Dialect};
 use super::failure::Failure;
 use super::row::{IdRow, TaskRow};
-use super::store::SqlStore;
+use super::store::{LONGEST_HOLD, SqlStore};
 use crate::{ReportStore, StoreError};
 
 /// How many ends one sweep notes as reported.
@@ -82,7 +82,6 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
             .await
     }
 
-    /// A claim that lasts for much longer than this one was made before the database's clock was set back.
     async fn claim_report(
         &self,
         task: &Task,
@@ -97,9 +96,16 @@ impl<D: Dialect> ReportStore for SqlStore<D> {
                      WHERE id = $1 AND {state} = $2 AND epoch = $3
                        AND {state} IN ('done', 'failed', 'stopped', 'paused')
                        AND (report_until IS NULL OR report_until <= {clock} OR report_nonce = $4
-                            OR report_until > {clock} + 2 * $5{ms})
+                            OR report_until > {clock} + $6{ms})
                      RETURNING {columns}",
-                    args![task.id, task.state.as_str(), task.epoch, nonce, hold],
+                    args![
+                        task.id,
+                        task.state.as_str(),
+                        task.epoch,
+                        nonce,
+                        hold,
+                        LONGEST_HOLD
+                    ],
                 )
                 .await?;
             taken.map(Task::try_from).transpose()

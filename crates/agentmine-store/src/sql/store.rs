@@ -25,6 +25,10 @@ const ATTEMPTS: u32 = 3;
 /// A database that takes longer than this for one connection is as good as away.
 const SLOW: Duration = Duration::from_secs(5);
 
+/// A claim of a report or a dashboard that lasts longer than this from now on was made before the database's clock was set
+/// back: a process claims for as long as its lease.
+pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3600);
+
 /// What a pool is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {

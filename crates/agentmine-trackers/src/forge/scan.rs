@@ -139,24 +139,25 @@ pub(crate) struct Dated {
     pub(crate) candidate: Candidate,
 }
 
-/// What the scans of one tracker cannot read at present. Each fault is logged when it begins and when it ends.
+/// What the scans of one tracker cannot read at present, by its name in lower case. Each fault is logged when it begins and when
+/// it ends.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(Mutex<BTreeMap<String, String>>);
+pub(crate) struct Faults(Mutex<BTreeMap<String, Skipped>>);
 
 impl Faults {
     /// All of them, by name.
     pub(crate) fn list(&self) -> Vec<Skipped> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let skipped = known.iter().map(|(what, reason)| Skipped {
-            what: what.clone(),
-            reason: reason.clone(),
-        });
-        skipped.collect()
+        known.values().cloned().collect()
     }
 
     fn begin(&self, what: &str, error: &TrackerError) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.insert(what.to_owned(), error.to_string()).is_none() {
+        let skipped = Skipped {
+            what: what.to_owned(),
+            reason: error.to_string(),
+        };
+        if known.insert(what.to_lowercase(), skipped).is_none() {
             tracing::warn!(
                 what,
                 %error,
@@ -167,7 +168,7 @@ impl Faults {
 
     fn end(&self, what: &str) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.remove(what).is_some() {
+        if known.remove(&what.to_lowercase()).is_some() {
             tracing::info!(what, "it can be scanned again");
         }
     }

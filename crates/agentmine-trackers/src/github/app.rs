@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentmine_domain::TrackerKind;
 use agentmine_runtime::config::{GitHubApp, Secret};
@@ -31,6 +31,9 @@ use crate::forge::{Authorize, Holder, Purpose, Renewal, RequestLimits, Section};
 const SPARE: TimeDelta = TimeDelta::minutes(10);
 /// How long a failed try to replace the token of git waits for the next one.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
+/// How long a refusal is remembered: a permission that was not granted, or an account without the App. Otherwise each request that
+/// needs it would use up what the App itself may ask, without which no token is replaced.
+const REFUSED: Duration = Duration::from_secs(120);
 /// An App that was uninstalled and installed again has another installation, which is looked up once.
 const TRIES_OF_INSTALLATION: u32 = 2;
 
@@ -49,6 +52,8 @@ struct State {
     /// By the name of its owner, or by the path of a repository whose owner has another name now; in lower case.
     installations: HashMap<String, u64>,
     tokens: HashMap<Scope, Minted>,
+    /// What was refused, and why.
+    refused: HashMap<Refused, Refusal>,
     /// The configured installation, once it does not exist any more.
     gone: Option<u64>,
 }
@@ -59,6 +64,51 @@ impl State {
         self.installations.retain(|_, id| *id != installation);
         self.tokens
             .retain(|scope, _| scope.installation != installation);
+        self.refused.clear();
+    }
+
+    /// Why the same was refused a moment ago.
+    fn refusal(&mut self, of: &Refused) -> Option<TrackerError> {
+        self.refused
+            .retain(|_, refusal| refusal.at.elapsed() < REFUSED);
+        self.refused.get(of).map(Refusal::error)
+    }
+
+    /// Remembers a refusal; other errors may pass.
+    fn remember(&mut self, of: Refused, error: &TrackerError) {
+        if let TrackerError::Forbidden { detail, hint, .. } = error {
+            let refusal = Refusal {
+                at: Instant::now(),
+                detail: detail.clone(),
+                hint: hint.clone(),
+            };
+            self.refused.insert(of, refusal);
+        }
+    }
+}
+
+/// What may be refused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Refused {
+    Token(Scope),
+    /// An installation for `OWNER`, or `OWNER/REPOSITORY`; in lower case.
+    Installation(String),
+}
+
+#[derive(Debug)]
+struct Refusal {
+    at: Instant,
+    detail: String,
+    hint: String,
+}
+
+impl Refusal {
+    fn error(&self) -> TrackerError {
+        TrackerError::Forbidden {
+            tracker: TrackerKind::GitHub,
+            detail: self.detail.clone(),
+            hint: self.hint.clone(),
+        }
     }
 }
 
@@ -215,7 +265,12 @@ impl App {
         {
             return Ok(minted.token.clone());
         }
-        let minted = self.mint(&scope).await?;
+        let of = Refused::Token(scope.clone());
+        if let Some(refusal) = state.refusal(&of) {
+            return Err(refusal);
+        }
+        let minted = self.mint(&scope).await;
+        let minted = minted.inspect_err(|error| state.remember(of, error))?;
         state.tokens.retain(|_, minted| minted.until > Utc::now());
         let token = minted.token.clone();
         state.tokens.insert(scope, minted);
@@ -370,6 +425,10 @@ impl App {
         if let Some(id) = known.get(&of_repository).or_else(|| known.get(&key)) {
             return Ok(*id);
         }
+        let of = Refused::Installation(of_repository.clone());
+        if let Some(refusal) = state.refusal(&of) {
+            return Err(refusal);
+        }
         let segments = match repository {
             Some(name) => vec!["repos", owner, name, "installation"],
             None => vec!["users", owner, "installation"],
@@ -378,14 +437,15 @@ impl App {
             .client
             .ask::<Installation>(Method::GET, &segments, None)
             .await;
-        let installation = asked.map_err(|error| match error {
+        let asked = asked.map_err(|error| match error {
             TrackerError::NotFound { tracker, .. } => TrackerError::Forbidden {
                 tracker,
                 detail: format!("the App is not installed for {owner}"),
                 hint: "install it there, with access to the repositories".into(),
             },
             error => error,
-        })?;
+        });
+        let installation = asked.inspect_err(|error| state.remember(of, error))?;
         // The repository may belong to somebody else now, or its owner may have another name: its old path leads there.
         let is_of_owner = installation
             .account

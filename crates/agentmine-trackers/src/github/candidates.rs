@@ -129,7 +129,9 @@ impl Scan {
         path: &str,
         label: &str,
     ) -> Result<Vec<Candidate>, TrackerError> {
-        let mut found = Found::new(&self.faults);
+        // The next scan begins and ends the faults.
+        let faults = Faults::default();
+        let mut found = Found::new(&faults);
         if self.is_configured(path) || self.organizations.contain(api, path, &mut found).await? {
             let repository = self.scan_unless_limited(api, path, label, &found).await;
             add(&mut found, path, repository)?;

@@ -110,7 +110,9 @@ impl Scan {
         path: &str,
         label: &str,
     ) -> Result<Vec<Candidate>, TrackerError> {
-        let mut found = Found::new(&self.faults);
+        // The next scan begins and ends the faults.
+        let faults = Faults::default();
+        let mut found = Found::new(&faults);
         let id = match writable(api, path).await {
             // The scan reports it, if it is configured by its name.
             Err(TrackerError::Archived { .. }) => return Ok(Vec::new()),
@@ -183,6 +185,18 @@ impl Scan {
                 all.push(self.list(api, listing, kind, label).await);
             }
             if all.iter().all(Result::is_ok) {
+                // They may have been listed one by one before, in vain.
+                for id in ids {
+                    let id = &id.to_string();
+                    let alone = Listing {
+                        of: "projects",
+                        id,
+                        projects: Projects::All,
+                    };
+                    lists
+                        .iter()
+                        .for_each(|kind| found.readable(&alone.named(*kind)));
+                }
                 return all
                     .into_iter()
                     .try_for_each(|one| found.add(Holder::Token, namespace, one));

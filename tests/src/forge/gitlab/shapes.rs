@@ -95,7 +95,7 @@ pub(super) fn item(inner: &Inner, repo: &Repo, issue: &Issue) -> Value {
             let there = repo.sha(&pull.head);
             let is_missing = there.is_none();
             let now = || there.or_else(|| git::removed_sha(&repo.git_dir, &pull.head));
-            let sha = pull.merged_head.clone().or_else(now);
+            let sha = pull.shown_head.clone().or_else(now);
             let sides = json!({
                 "source_branch": pull.head, "target_branch": pull.base,
                 "source_project_id": repo.id, "target_project_id": repo.id,

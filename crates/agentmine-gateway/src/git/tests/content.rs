@@ -4,6 +4,7 @@ use agentmine_runtime::config::{AllowedSecret, PushPolicy};
 use rstest::rstest;
 
 use super::world::{Kind, World};
+use crate::BranchBefore;
 use crate::wire::pktline;
 
 /// Looks like a token, and is none. In two parts, so that it is not found in this file.
@@ -301,7 +302,7 @@ async fn begun_from_a_commit_that_no_ref_is_at(kind: Kind) -> (World, std::path:
     let start = world.human_commit("main", "fix.txt").await;
     let repo = world.clone_into("repo", &["--depth=1"]).await;
     world.gateway.require_start(&start).await;
-    world.gateway.branch_was_at(None).await;
+    world.gateway.branch_was(BranchBefore::Absent).await;
     world.human_commit("main", "later.txt").await;
     world.git(&repo, "switch -qc work").await.ok();
     (world, repo)

@@ -8,7 +8,7 @@ use world::{Kind, World};
 
 use crate::facts::{BareRepo, FactsError};
 use crate::wire::pktline;
-use crate::{Gateway, GatewayConfig, GitAccess, PushFence, TrafficEvent, Upstream};
+use crate::{BranchBefore, Gateway, GatewayConfig, GitAccess, PushFence, TrafficEvent, Upstream};
 
 mod configuration;
 mod content;
@@ -261,7 +261,10 @@ async fn a_humans_push_in_between_is_not_overwritten(#[case] kind: Kind) {
 async fn a_branch_of_an_earlier_session_is_continued_but_not_rewound(#[case] kind: Kind) {
     let world = World::new(kind).await;
     let earlier = world.human_commit("work", "earlier.txt").await;
-    world.gateway.branch_was_at(Some(&earlier)).await;
+    world
+        .gateway
+        .branch_was(BranchBefore::At(earlier.clone()))
+        .await;
     let repo = world.clone_into("repo", &["--depth=1"]).await;
     world.git(&repo, "switch -qc work").await.ok();
     world.commit(&repo, "one.txt").await;

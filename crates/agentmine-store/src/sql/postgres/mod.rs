@@ -44,7 +44,7 @@ macro_rules! insert_numbered {
 impl Dialect for Postgres {
     const MIGRATIONS: &'static [Embedded] = migrations::POSTGRES;
     const BEGIN: &'static str = "BEGIN";
-    const BEGIN_BRIEF: &'static str = "BEGIN; SET LOCAL lock_timeout = '2s'";
+    const BEGIN_BRIEF: &'static str = "BEGIN; SET LOCAL lock_timeout = '500ms'";
     const NOW: &'static str = "now()";
     const CLOCK: &'static str = "clock_timestamp()";
     const EPOCH: &'static str = "timestamptz 'epoch'";
