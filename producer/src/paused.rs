@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, TaskState};
+use agentmine_domain::{PublicStatus, Task, TaskId, TaskNumber, TaskState, TrackerKind};
 use agentmine_runtime::permit::BootInstant;
 use agentmine_store::TaskFilter;
 use agentmine_trackers::{Item, Tracker, TrackerError, closed, for_task};
@@ -144,8 +144,10 @@ impl Paused {
                 }
             }
             Ok(item) => items::resume_unlabelled(deps, task, &item).await?,
+            // Issues in files may only be out of sight, on a branch that is not checked out.
             Err(TrackerError::NotFound { what, .. })
-                if self.is_gone(deps, task.id, BootInstant::now()) =>
+                if task.item.tracker != TrackerKind::Local
+                    && self.is_gone(deps, task.id, BootInstant::now()) =>
             {
                 let reason = format!("{what} no longer exists");
                 if deps.store.request_stop(task.id, &reason).await? {

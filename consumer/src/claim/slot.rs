@@ -198,9 +198,9 @@ async fn on_message(
             // The store may be away for longer than the broker waits for an acknowledgement, and another consumer
             // may reach it.
             put_off(delivery, task, &error).await;
-            return match claiming.until_answered(stop).await {
+            // The first try may have been made, and may still hold the lock.
+            return match claiming.until_free(stop).await {
                 Ok(claim) => claim.map_or(Next::Skipped, |claim| Next::Claimed(Box::new(claim))),
-                Err(StoreError::Busy(_)) => Next::Skipped,
                 Err(_) => Next::Unavailable,
             };
         }

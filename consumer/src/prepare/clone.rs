@@ -53,12 +53,11 @@ pub(super) async fn clone(
         && fetch_pushed(ctx, workspace, &branches.work, depth, base).await?;
     // A person who removes it meanwhile does not want it back.
     let is_there = pushed || !branches.opens_pull_request;
-    let before = match (ctx.task.epoch.0 <= 1, is_there) {
-        (true, true) => BranchBefore::At(workspace.git_ok(&["rev-parse", "HEAD"]).await?),
-        (true, false) => BranchBefore::Absent,
+    let before = match is_there {
         // A push of the session before this one may still arrive.
-        (false, true) => BranchBefore::Present,
-        (false, false) => BranchBefore::Unknown,
+        true if ctx.task.epoch.0 > 1 && ctx.effects.was_pushed().await? => BranchBefore::Present,
+        true => BranchBefore::At(workspace.git_ok(&["rev-parse", &fetched(branches)]).await?),
+        false => BranchBefore::Absent,
     };
     workspace.gateway.branch_was(before).await;
     let continues = resumes || pushed || !branches.opens_pull_request;
@@ -144,6 +143,14 @@ pub(super) async fn clone(
         converted.keep_as_stored(workspace).await?;
     }
     Ok(start)
+}
+
+/// What was fetched as the work branch.
+fn fetched(branches: &WorkBranches) -> String {
+    match branches.opens_pull_request {
+        true => remote_ref(&branches.work),
+        false => "HEAD".to_owned(),
+    }
 }
 
 async fn is_at(workspace: &Workspace, commit: &str) -> Result<bool, SessionError> {

@@ -46,7 +46,12 @@ pub(super) async fn record_answers(
             "\n\nThis message also answers {others} more threads: a round posts at most {MAX_REPLIES} replies."
         ));
     }
-    // An attempt that ended before its result was on the branch may have recorded others: nothing of them was posted.
+    // Once the result is recorded, some of the answers may have been posted. What an attempt left before that is replaced: it
+    // may have had another result.
+    let find = || ctx.effects.reported_commit();
+    if work.round.result.is_some() && ctx.heartbeat.patiently(find).await?.is_some() {
+        return Ok(message);
+    }
     let said = thread_answers(&outcome.last_message, &names);
     let mut answers = Vec::new();
     for (name, thread) in threads.into_iter().take(MAX_REPLIES) {

@@ -25,6 +25,18 @@ const MAX_NEW_FILE: u64 = 50 << 20;
 /// Exit code of the script for work that it must not commit.
 const UNFINISHED: &str = "3";
 
+/// Follows the path of a submodule that is not checked out, and has files.
+const HIDDEN: &str = "//submodule";
+
+/// Whether the repository uses Git LFS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lfs {
+    /// It has files there.
+    Known,
+    /// If its attributes say so: templates of projects name files before there are any.
+    IfNamed,
+}
+
 /// Exists while a cherry-pick or revert of several commits is unfinished.
 const SEQUENCER: &str = ".git/sequencer";
 
@@ -61,8 +73,11 @@ pub(super) async fn publish(
         .push
         .max_size;
     let workspace = &prepared.workspace;
-    let lfs_since = (prepared.project.absent.lfs_pointers > 0).then_some(&*prepared.base);
-    let script = script(title, limit.bytes(), lfs_since);
+    let lfs = match prepared.project.absent.lfs_pointers {
+        0 => Lfs::IfNamed,
+        _ => Lfs::Known,
+    };
+    let script = script(title, limit.bytes(), (lfs, &prepared.base));
     let done = workspace
         .shell(&script, Duration::from_secs(300), 16 * 1024)
         .await?;
@@ -116,11 +131,16 @@ pub(super) async fn publish(
 /// submodules, and adds nothing at all if it has no commit. A git that was killed leaves its lock of the index. A hook that
 /// expects a person fails here, and `--no-verify` does not skip all of them.
 ///
-/// Of files in Git LFS since the commit `lfs_since`, a removal or a move is committed, but no other content: it would be stored
+/// Of files in Git LFS since the commit `since`, a removal or a move is committed, but no other content: it would be stored
 /// in the repository itself, or nowhere. Those that the agent has committed are printed, too, each with `//lfs`; where it
 /// has merged, or where somebody else's commits are in between, they may be others' and are not.
-fn script(title: &str, limit: u64, lfs_since: Option<&str>) -> String {
-    let lfs_since = lfs_since.unwrap_or_default();
+///
+/// Git shows nothing in the folder of a submodule that is not checked out.
+fn script(title: &str, limit: u64, (lfs, since): (Lfs, &str)) -> String {
+    let is_known = match lfs {
+        Lfs::Known => "yes",
+        Lfs::IfNamed => "",
+    };
     let new_limit = limit.min(MAX_NEW_FILE);
     // The gateway refuses a push with a message that a forge obeys, and a title may say "Fix #1".
     let message = not_obeyed(&line(title, 72)).replace('\'', "");
@@ -137,11 +157,21 @@ locate() {{
         at=${{at%.}}
     fi
 }}
+lfs='{is_known}'
+if [ -z "$lfs" ] && [ -e .gitattributes ] && grep -q filter=lfs .gitattributes; then lfs=yes; fi
+hidden() {{
+    [ -e .gitmodules ] || return 0
+    git ls-files --stage -z | tr '\0\n' '\n\001' | sed -n 's/^160000 [0-9a-f]* 0\t//p' |
+        while IFS= read -r path; do
+            locate "$path"
+            if [ ! -e "$at/.git" ] && [ -n "$(ls -A "$at" 2> /dev/null)" ]; then printf '%s{HIDDEN}\n' "$path"; fi
+        done
+}}
 committed_lfs() {{
-    [ -n '{lfs_since}' ] || return 0
+    [ -n "$lfs" ] || return 0
     me=$(git var GIT_COMMITTER_IDENT | sed 's/.*<//; s/>.*//')
-    if [ -z "$(git rev-list --max-count=1 --merges '{lfs_since}..HEAD')$(git log --format=%ce '{lfs_since}..HEAD' | grep -vxF "$me" | head -n 1)" ]; then
-        git -c core.quotePath=off diff --name-only --find-copies=100% --find-copies-harder --diff-filter=AM '{lfs_since}' HEAD |
+    if [ -z "$(git rev-list --max-count=1 --merges '{since}..HEAD')$(git log --format=%ce '{since}..HEAD' | grep -vxF "$me" | head -n 1)" ]; then
+        git -c core.quotePath=off diff --name-only --find-copies=100% --find-copies-harder --diff-filter=AM '{since}' HEAD |
             git -c core.quotePath=off check-attr --stdin filter | sed -n 's,: filter: lfs$,{LFS},p'
     fi
 }}
@@ -154,6 +184,7 @@ state=$(git status --porcelain=v2 --branch --untracked-files=normal --ignore-sub
     printf '%s\n' "${{state%%
 *}}"
     if [ -d {SEQUENCER} ]; then echo {SEQUENCER}; fi
+    hidden
     committed_lfs
     exit
     ;;
@@ -204,7 +235,7 @@ done <<END
 $inner
 END
 pointers=
-if [ -n '{lfs_since}' ]; then
+if [ -n "$lfs" ]; then
     pointers=$(git ls-files --modified --others --exclude-standard -z -- ':(attr:filter=lfs)' | tr '\0' '\n')
 fi
 kept=
@@ -237,6 +268,7 @@ git rev-parse HEAD && {{
     done
     printf '%s' "$kept"
     if [ -n "$installed" ]; then printf '%s\n' "$installed"; fi
+    hidden
     committed_lfs
 }}"#
     )
@@ -254,7 +286,7 @@ impl LeftOut {
     /// Reads the lines that the script prints after the commit.
     fn of<'a>(lines: impl Iterator<Item = &'a str>, limit: u64) -> Self {
         let (mut files, mut trees, mut repositories) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut in_lfs, mut installed) = (Vec::new(), Vec::new());
+        let (mut in_lfs, mut installed, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         let mut lines = lines.peekable();
         let applying = lines.next_if_eq(&SEQUENCER).map(|_| {
             "it lacks commits that a cherry-pick or revert has not applied yet. Continue it, or end it with `--quit`"
@@ -263,6 +295,10 @@ impl LeftOut {
         for path in lines {
             if let Some(folder) = path.strip_suffix(OF_INSTALLED) {
                 installed.push(folder);
+                continue;
+            }
+            if let Some(folder) = path.strip_suffix(HIDDEN) {
+                hidden.push(folder);
                 continue;
             }
             if let Some(file) = path.strip_suffix(LFS) {
@@ -295,6 +331,12 @@ impl LeftOut {
                  pushed. Remove the `.git` folder if the files are part of the work, and else the files"
             )
         });
+        let hidden = named(&hidden).map(|folders| {
+            format!(
+                "it has no files of {folders}, since that is a submodule which is not checked out; all else was pushed. Remove \
+                 the files there, or move them if they are part of the work"
+            )
+        });
         let in_lfs = named(&in_lfs).map(|files| {
             format!(
                 "it must not change {files}, since files in Git LFS are only pointers here, and their content cannot be \
@@ -306,6 +348,7 @@ impl LeftOut {
             unpushable: applying
                 .into_iter()
                 .chain(inner)
+                .chain(hidden)
                 .chain(in_lfs)
                 .reduce(|all, next| all + "; " + &next),
         }
@@ -353,11 +396,11 @@ mod tests {
 
     /// Runs the script; what it has not committed.
     fn commit(folder: &Path, title: &str) -> LeftOut {
-        commit_with_lfs(folder, title, None)
+        commit_of(folder, title, (Lfs::IfNamed, "HEAD"))
     }
 
-    fn commit_with_lfs(folder: &Path, title: &str, since: Option<&str>) -> LeftOut {
-        let output = sh(folder, &script(title, 1 << 20, since));
+    fn commit_of(folder: &Path, title: &str, lfs: (Lfs, &str)) -> LeftOut {
+        let output = sh(folder, &script(title, 1 << 20, lfs));
         LeftOut::of(output.lines().skip(1), 1 << 20)
     }
 
@@ -418,7 +461,10 @@ mod tests {
             write(folder, file, "two");
         }
         sh(folder, "truncate -s 60M core && truncate -s 61M asset");
-        let output = sh(folder, &script("Update a", 512 << 20, None));
+        let output = sh(
+            folder,
+            &script("Update a", 512 << 20, (Lfs::IfNamed, "HEAD")),
+        );
         assert_eq!(newest(folder).0, ["a", "asset"]);
         let left_out = LeftOut::of(output.lines().skip(1), 512 << 20);
         assert_eq!(
@@ -512,11 +558,11 @@ mod tests {
             git add . && git commit -qm pointers"#,
         );
         let since = sh(folder, "git rev-parse HEAD");
-        let since = Some(since.trim());
+        let since = (Lfs::Known, since.trim());
         let changes =
             "echo edited >> 1.bin; mv 2.bin moved.bin; rm 3.bin; echo raw > new.bin; echo x > d";
         sh(folder, changes);
-        let left_out = commit_with_lfs(folder, "Add d", since);
+        let left_out = commit_of(folder, "Add d", since);
         assert_eq!(newest(folder).0, ["3.bin", "d", "moved.bin"]);
         let why = left_out.unpushable.unwrap();
         assert!(
@@ -524,14 +570,53 @@ mod tests {
             "{why}"
         );
         sh(folder, "git add . && git commit -qm all");
-        let committed = commit_with_lfs(folder, "x", since).unpushable.unwrap();
+        let committed = commit_of(folder, "x", since).unpushable.unwrap();
         assert_eq!(committed, why);
         sh(
             folder,
             "git checkout -q HEAD~2 -- 1.bin && git rm -q new.bin",
         );
-        assert_eq!(commit_with_lfs(folder, "x", since).unpushable, None);
+        assert_eq!(commit_of(folder, "x", since).unpushable, None);
         assert_eq!(newest(folder).0, ["1.bin", "new.bin"]);
+    }
+
+    /// As in the template of a project, before it has any such file.
+    #[test]
+    fn a_first_file_of_lfs_is_not_stored_in_the_repository() {
+        let folder = repository(&[".gitattributes", "a"]);
+        let folder = folder.path();
+        write(folder, ".gitattributes", "*.png filter=lfs -text\n");
+        sh(folder, "git commit -qam attributes");
+        write(folder, "icon.png", "raw");
+        write(folder, "a", "two");
+        let why = commit(folder, "Add an icon").unpushable.unwrap();
+        assert_eq!(newest(folder).0, ["a"]);
+        assert!(
+            why.starts_with("it must not change icon.png, since"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn files_in_a_submodule_that_is_not_checked_out_are_named() {
+        let folder = repository(&["a"]);
+        let folder = folder.path();
+        sh(
+            folder,
+            "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),vend/x
+            printf '[submodule \"x\"]\\n\\tpath = vend/x\\n\\turl = ../x\\n' > .gitmodules
+            git add .gitmodules && git commit -qm submodule && mkdir -p vend/x",
+        );
+        assert_eq!(commit(folder, "x").unpushable, None);
+        write(folder, "vend/x/new.c", "int x;");
+        for changed in [false, true] {
+            if changed {
+                write(folder, "a", "two");
+            }
+            let why = commit(folder, "Add x").unpushable.unwrap();
+            assert!(why.starts_with("it has no files of vend/x, since"), "{why}");
+        }
+        assert_eq!(newest(folder).0, ["a"]);
     }
 
     #[test]

@@ -44,6 +44,10 @@ const STEPS: [&str; 4] = [
     "sequencer/todo",
 ];
 const STASH: &str = "refs/stash";
+/// Refs without files of their own.
+const PACKED: &str = "packed-refs";
+/// Size in bytes of what is read of them: a clone has its tags there.
+const MAX_PACKED: u64 = 16 << 20;
 /// Git reads the older stashes from there.
 const STASH_LOG: &str = "logs/refs/stash";
 const BRANCHES: &str = "refs/heads";
@@ -76,7 +80,7 @@ impl Mark {
             seen.extend(steps.map(|name| seen_at(&folder.join(name))));
         }
         seen.extend(operations);
-        seen.extend([STASH, STASH_LOG].map(|name| seen_at(&folder.join(name))));
+        seen.extend([STASH, STASH_LOG, PACKED].map(|name| seen_at(&folder.join(name))));
         mark_folders(&folder.join(BRANCHES), 0, &mut seen);
         Self {
             folder: folder.to_owned(),
@@ -292,12 +296,19 @@ impl GitState {
         add_files(folder, STASH_LOG, 0, &mut state.files);
         let mut refs = BTreeMap::new();
         add_files(folder, BRANCHES, 0, &mut refs);
+        let packed = packed(folder);
+        for (name, id) in packed.iter().filter(|(name, _)| *name != STASH) {
+            refs.entry(name.clone()).or_insert_with(|| id.clone());
+        }
         refs.remove(&head.branch);
         // Most are where the remote is, as the branch that was cloned.
         let ids: Vec<String> = refs.values().map(|id| id.trim_end().to_owned()).collect();
         let known = ids.iter().filter(|id| is_id(id)).take(MAX_COMMITS);
         let news = news(git, &known.cloned().collect::<Vec<_>>()).await?;
         add_files(folder, STASH, 0, &mut refs);
+        if let Some(id) = packed.get(STASH) {
+            refs.entry(STASH.to_owned()).or_insert_with(|| id.clone());
+        }
         for (name, id) in refs {
             let id = id.trim_end().to_owned();
             if is_id(&id) && (name == STASH || news.contains(&id)) {
@@ -355,6 +366,26 @@ impl GitState {
         commits.dedup();
         commits
     }
+}
+
+/// The branches and the stash that have no file of their own since `git pack-refs` or `git gc`, unless they got one again.
+fn packed(folder: &Path) -> BTreeMap<String, String> {
+    let path = folder.join(PACKED);
+    let is_file = std::fs::symlink_metadata(&path)
+        .is_ok_and(|seen| seen.is_file() && seen.len() <= MAX_PACKED);
+    let text = is_file
+        .then(|| std::fs::read_to_string(path).ok())
+        .flatten();
+    let text = text.unwrap_or_default();
+    let refs = text.lines().filter_map(|line| line.split_once(' '));
+    let refs = refs.filter(|(_, name)| *name == STASH || inside(name, BRANCHES));
+    refs.map(|(id, name)| (name.to_owned(), id.to_owned()))
+        .collect()
+}
+
+fn inside(name: &str, folder: &str) -> bool {
+    let rest = name.strip_prefix(folder);
+    rest.is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Adds a file, or the files of a folder, that are text.

@@ -47,6 +47,8 @@ mod tests;
 pub(crate) const INDEX: &str = "agentmine-index";
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
+/// How many files that git cannot convert are found one after the other.
+const MAX_UNCONVERTED: u32 = 8;
 /// Maximum length of a name of what was omitted, in characters.
 const MAX_NAME: usize = 200;
 /// Time limit of a snapshot. With learning after the one before, it must end before the worker gives up.
@@ -261,7 +263,7 @@ async fn with_git(
     let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
     let with_ours = git.with_index(&index.path);
     let changed = changed_files(&with_ours).await?;
-    let left_out = unsaved(max_bundle, &git.project, &changed);
+    let mut left_out = unsaved(max_bundle, &git.project, &changed);
     let message = message(&head, git_state.as_deref());
     let is_known = |last: &LastSnapshot| index.is_kept && Some(&last.commit) == since.as_ref();
     let known = known.filter(is_known);
@@ -274,7 +276,7 @@ async fn with_git(
         let taken = Taken::new(&last.commit, None, left_out.iter());
         return Ok((taken, lesson(git, repository)));
     }
-    let tree = write_tree(&with_ours, &changed, &left_out).await?;
+    let tree = write_tree(&with_ours, &changed, &mut left_out).await?;
     let last = match (known, since) {
         (Some(known), _) => Some(known),
         (None, Some(since)) => match remembered(&since, repository.as_ref(), memory) {
@@ -407,11 +409,15 @@ async fn changed_files(with_ours: &Git) -> Result<Vec<u8>> {
     with_ours.bytes(args).await
 }
 
-/// All files of the project as a tree, without those of `left_out`.
-async fn write_tree(with_ours: &Git, changed: &[u8], left_out: &[&[u8]]) -> Result<String> {
+/// All files of the project as a tree, without those of `left_out`, to which it adds those that git cannot convert.
+async fn write_tree<'c>(
+    with_ours: &Git,
+    changed: &'c [u8],
+    left_out: &mut Vec<&'c [u8]>,
+) -> Result<String> {
     let mut complaint = String::new();
-    if !changed.is_empty() {
-        // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
+    let mut unconverted = 0;
+    while !changed.is_empty() {
         let mut add: Vec<OsString> = ["add", "--all", "--ignore-errors", "--", "."]
             .map(OsString::from)
             .into();
@@ -421,7 +427,18 @@ async fn write_tree(with_ours: &Git, changed: &[u8], left_out: &[&[u8]]) -> Resu
             pattern
         };
         add.extend(left_out.iter().take(MAX_EXCLUDED).map(exclude));
-        (_, _, complaint) = with_ours.attempt(add).await?;
+        let code;
+        (code, _, complaint) = with_ours.attempt(add).await?;
+        match (code, named_in(&complaint, changed, left_out)) {
+            // If a file cannot be read or vanishes meanwhile, git fails, but only after it has added the others.
+            (Some(0 | 1), _) => break,
+            // It has added none: a file is not of the encoding, or its filter fails, that its attributes name.
+            (_, Some(path)) if unconverted < MAX_UNCONVERTED => {
+                unconverted += 1;
+                left_out.push(path);
+            }
+            (_, Some(_) | None) => bail!("git add: {complaint}"),
+        }
     }
     let tree = match with_ours.run(["write-tree"]).await {
         Ok(tree) => Ok(tree),
@@ -432,6 +449,18 @@ async fn write_tree(with_ours: &Git, changed: &[u8], left_out: &[&[u8]]) -> Resu
         },
     };
     tree.with_context(|| complaint)
+}
+
+/// The changed path that git names as what it cannot convert, unless it is omitted already.
+fn named_in<'c>(complaint: &str, changed: &'c [u8], left_out: &[&[u8]]) -> Option<&'c [u8]> {
+    let is_named = |path: &&[u8]| {
+        let path = String::from_utf8_lossy(path);
+        let is_in = |words: String| complaint.contains(&words);
+        !path.is_empty()
+            && (is_in(format!("'{path}'")) || is_in(format!("fatal: {path}: clean filter")))
+    };
+    let mut paths = changed.split(|byte| *byte == 0).filter(is_named);
+    paths.find(|path| !left_out.contains(path))
 }
 
 /// A snapshot that this guest does not remember, if the repository has it.

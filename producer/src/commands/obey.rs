@@ -20,7 +20,7 @@ use crate::deps::ProducerDeps;
 use crate::rounds;
 
 /// By how much the clocks of the database and of a tracker may differ. A command that was obeyed before is known by its record.
-const SKEW: TimeDelta = TimeDelta::minutes(2);
+const SKEW: TimeDelta = TimeDelta::seconds(30);
 
 /// A command as it was found.
 pub(super) struct Given<'a> {

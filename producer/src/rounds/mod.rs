@@ -351,7 +351,7 @@ impl Look<'_> {
         }
         // A list may lag behind for longer than that. The branch itself does not.
         let now = self.tracker.branch_commit(item, &pull.head).await?;
-        if now.as_ref() == Some(&ours.commit) && since.elapsed() < LONGEST_LAG {
+        if now.as_ref() == Some(&ours.commit) {
             return Ok(Head::Unclear);
         }
         Ok(Head::OfOthers(match pull.head_sha.as_str() {

@@ -33,6 +33,8 @@ pub(super) struct Seen {
     pub(super) hidden: Option<Instant>,
 }
 
+/// How long its checks are not read again after something was reported: CI reports each of its jobs.
+const REPORTED: Duration = Duration::from_secs(60);
 /// How long marks alone are trusted.
 const LONGEST_BY_MARK: Duration = Duration::from_secs(6 * 3600);
 /// How long each scan asks again whether it conflicts with its target branch, while that is not known.
@@ -93,11 +95,13 @@ impl SeenPulls {
         seen.insert(task, now);
     }
 
-    /// A webhook reported something of its repository: the mark of its checks is compared again.
+    /// A webhook reported something of its repository: its checks are read again within [`REPORTED`], whatever else is reported
+    /// meanwhile.
     pub(crate) fn look_again(&self, task: TaskId) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(seen) = seen.get_mut(&task) {
-            seen.again = None;
+            let soon = Instant::now() + REPORTED;
+            seen.again = seen.again.map(|again| again.min(soon));
         }
     }
 

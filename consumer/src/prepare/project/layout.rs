@@ -118,7 +118,8 @@ impl Layout {
 
     pub(super) fn add_text(&mut self, path: String, text: String) {
         if path.ends_with("package.json")
-            && let Ok(package) = serde_json::from_str(&text)
+            // Package managers ignore the mark of an encoding that some editors write.
+            && let Ok(package) = serde_json::from_str(text.trim_start_matches('\u{feff}'))
         {
             self.packages.insert(path.clone(), package);
         }
@@ -179,5 +180,14 @@ mod tests {
         assert!(layout.has("web", "tests/") && layout.has("", "web/"));
         assert!(layout.above("web/tests", |folder| folder == "web"));
         assert!(!layout.above("", |_| true));
+    }
+
+    #[test]
+    fn a_package_with_a_mark_of_its_encoding_is_read() {
+        let mut layout = Layout::parse("package.json\n");
+        let text = "\u{feff}{\"scripts\": {\"test\": \"jest\"}}";
+        layout.add_text("package.json".into(), text.into());
+        let package = layout.package("").unwrap();
+        assert_eq!(package["scripts"]["test"], "jest");
     }
 }

@@ -240,7 +240,9 @@ fn to_read(layout: &Layout) -> Vec<String> {
         let paths = layout.paths(name).into_iter();
         paths.filter(is_outermost).take(MAX_OUTERMOST)
     });
-    let others = READ.iter().flat_map(|name| layout.paths(name));
+    // In a repository of many packages, those of its root first.
+    let mut others: Vec<String> = READ.iter().flat_map(|name| layout.paths(name)).collect();
+    others.sort_by_key(|path| path.matches('/').count());
     outermost.chain(others).take(MAX_READ).collect()
 }
 
@@ -295,5 +297,13 @@ mod tests {
             to_read(&layout),
             ["app/Cargo.toml", "tool/Cargo.toml", "app/crates/a/Makefile"]
         );
+    }
+
+    #[test]
+    fn in_a_repository_of_many_packages_the_root_is_read_first() {
+        let packages = (0..100).map(|n| format!("packages/p{n}/package.json\n"));
+        let layout = Layout::parse(&format!("{}Makefile\n", packages.collect::<String>()));
+        let read = to_read(&layout);
+        assert_eq!((read.len(), &*read[0]), (MAX_READ, "Makefile"));
     }
 }

@@ -845,6 +845,57 @@ async fn stashes_and_branches_that_are_not_pushed_are_there_in_the_next_sandbox(
     assert!(!message.contains("state "), "{message}");
 }
 
+/// As agents do whose disk is full.
+#[tokio::test]
+async fn stashes_and_branches_are_there_after_a_collection_of_garbage() {
+    let mut bench = Bench::conflicting();
+    bench.shell(
+        "echo first > first && git stash -qu && git checkout -qb own && echo own > own && git add own \
+         && git commit -qm own && git checkout -q work",
+    );
+    bench.snapshot().await;
+    bench.shell("git gc -q && test ! -e .git/refs/stash && echo more > more");
+    let next = bench.taken_over().await;
+    next.shell("git stash pop -q");
+    assert_eq!(next.shell("cat first more"), "first\nmore");
+    assert_eq!(next.shell("git show own:own"), "own");
+}
+
+/// A file of another encoding than its attributes name ends git before it has added any file.
+#[tokio::test]
+async fn a_file_that_git_cannot_convert_keeps_no_other_from_being_saved() {
+    let mut bench = Bench::new();
+    bench.write(".gitattributes", "*.rc text working-tree-encoding=UTF-16\n");
+    bench.snapshot().await;
+    bench.write("one.rc", "no mark of a byte order");
+    bench.write("two.rc", "none either");
+    bench.write("kept", "changed");
+    bench.write("new", "new");
+    let taken = bench.take().await;
+    let mut left_out = taken.left_out.clone();
+    left_out.sort();
+    assert_eq!(left_out, ["one.rc", "two.rc"]);
+    let show = |path: &str| bench.shell(&format!("git show {}:{path}", taken.commit));
+    assert_eq!(
+        (show("kept"), show("new")),
+        ("changed".into(), "new".into())
+    );
+}
+
+/// What git cannot store at all is no snapshot without changes.
+#[tokio::test]
+async fn a_snapshot_that_git_cannot_store_fails() {
+    let mut bench = Bench::new();
+    bench.snapshot().await;
+    bench.shell("git config filter.broken.clean false && git config filter.broken.required true");
+    bench.write(".gitattributes", "* filter=broken\n");
+    bench.write("kept", "changed");
+    bench.shell("for n in 1 2 3 4 5 6 7 8 9; do echo $n > new-$n; done");
+    let mut memory = bench.state.snapshots.lock().await;
+    let taken = take_in_time(bench.last.clone(), ROOM, &bench.state, &mut memory, LIMIT).await;
+    assert!(taken.is_err(), "it has saved nothing");
+}
+
 /// A sandbox writes what it likes into a snapshot.
 #[tokio::test]
 async fn the_state_of_a_snapshot_writes_nowhere_else() {

@@ -73,16 +73,21 @@ impl State {
             .retain(|_, refusal| refusal.at.elapsed() < REFUSED);
         self.refused.get(of).map(Refusal::error)
     }
+}
 
-    /// Remembers a refusal; other errors may pass.
-    fn remember(&mut self, of: Refused, error: &TrackerError) {
-        if let TrackerError::Forbidden { detail, hint, .. } = error {
-            let refusal = Refusal {
-                at: Instant::now(),
-                detail: detail.clone(),
-                hint: hint.clone(),
-            };
-            self.refused.insert(of, refusal);
+/// Why there is no token.
+enum NotMinted {
+    /// The installation lacks a permission or the repository.
+    Lacks(Refusal),
+    /// Anything else, which may pass.
+    Other(TrackerError),
+}
+
+impl From<NotMinted> for TrackerError {
+    fn from(not: NotMinted) -> Self {
+        match not {
+            NotMinted::Lacks(refusal) => refusal.error(),
+            NotMinted::Other(error) => error,
         }
     }
 }
@@ -103,6 +108,14 @@ struct Refusal {
 }
 
 impl Refusal {
+    fn now(detail: String, hint: String) -> Self {
+        Self {
+            at: Instant::now(),
+            detail,
+            hint,
+        }
+    }
+
     fn error(&self) -> TrackerError {
         TrackerError::Forbidden {
             tracker: TrackerKind::GitHub,
@@ -235,7 +248,7 @@ impl App {
                 permissions: for_git(&granted),
             };
             match self.mint(&scope).await {
-                Err(TrackerError::NotFound { .. }) if !tries.is_empty() => {
+                Err(NotMinted::Other(TrackerError::NotFound { .. })) if !tries.is_empty() => {
                     self.lose(&mut *self.state.lock().await, installation);
                 }
                 minted => return Ok((installation, minted?)),
@@ -265,19 +278,27 @@ impl App {
         {
             return Ok(minted.token.clone());
         }
+        // What is needed to write is asked for each time, as after a person granted it.
         let of = Refused::Token(scope.clone());
-        if let Some(refusal) = state.refusal(&of) {
+        let is_remembered = scope.repository.is_none();
+        if let Some(refusal) = state.refusal(&of).filter(|_| is_remembered) {
             return Err(refusal);
         }
-        let minted = self.mint(&scope).await;
-        let minted = minted.inspect_err(|error| state.remember(of, error))?;
+        let minted = match self.mint(&scope).await {
+            Err(NotMinted::Lacks(refusal)) => {
+                let error = refusal.error();
+                state.refused.insert(of, refusal);
+                return Err(error);
+            }
+            minted => minted?,
+        };
         state.tokens.retain(|_, minted| minted.until > Utc::now());
         let token = minted.token.clone();
         state.tokens.insert(scope, minted);
         Ok(token)
     }
 
-    async fn mint(&self, scope: &Scope) -> Result<Minted, TrackerError> {
+    async fn mint(&self, scope: &Scope) -> Result<Minted, NotMinted> {
         let permissions = scope.permissions.iter();
         let permissions: Map<String, Value> = permissions
             .map(|(name, level)| ((*name).to_owned(), Value::from(*level)))
@@ -300,15 +321,15 @@ impl App {
             Err(TrackerError::Refused { detail, .. }) => {
                 Err(self.why_not(scope, &id, detail).await)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(NotMinted::Other(error)),
         }
     }
 
     /// Which of the permissions the installation was not granted.
-    async fn why_not(&self, scope: &Scope, id: &str, refusal: String) -> TrackerError {
+    async fn why_not(&self, scope: &Scope, id: &str, refusal: String) -> NotMinted {
         let granted = match self.granted(id).await {
             Ok(granted) => granted,
-            Err(error) => return error,
+            Err(error) => return NotMinted::Other(error),
         };
         let is_granted = |(name, level): &&(&str, &str)| {
             let own = granted.get(*name).map(String::as_str);
@@ -323,7 +344,9 @@ impl App {
                 format!("the App's installation {id} does not include {repository} ({refusal})"),
                 self.how_to_include(),
             ),
-            (true, None) => (refusal, self.client.hint()),
+            (true, None) => {
+                return NotMinted::Other(Refusal::now(refusal, self.client.hint()).error());
+            }
             (false, _) => (
                 format!(
                     "the App's installation {id} lacks the permission {}",
@@ -333,11 +356,7 @@ impl App {
                     .into(),
             ),
         };
-        TrackerError::Forbidden {
-            tracker: TrackerKind::GitHub,
-            detail,
-            hint,
-        }
+        NotMinted::Lacks(Refusal::now(detail, hint))
     }
 
     /// What makes a repository one of an installation's.
@@ -437,15 +456,17 @@ impl App {
             .client
             .ask::<Installation>(Method::GET, &segments, None)
             .await;
-        let asked = asked.map_err(|error| match error {
-            TrackerError::NotFound { tracker, .. } => TrackerError::Forbidden {
-                tracker,
-                detail: format!("the App is not installed for {owner}"),
-                hint: "install it there, with access to the repositories".into(),
-            },
-            error => error,
-        });
-        let installation = asked.inspect_err(|error| state.remember(of, error))?;
+        let installation = match asked {
+            Err(TrackerError::NotFound { .. }) => {
+                let detail = format!("the App is not installed for {owner}");
+                let hint = "install it there, with access to the repositories".to_owned();
+                let refusal = Refusal::now(detail, hint);
+                let error = refusal.error();
+                state.refused.insert(of, refusal);
+                return Err(error);
+            }
+            asked => asked?,
+        };
         // The repository may belong to somebody else now, or its owner may have another name: its old path leads there.
         let is_of_owner = installation
             .account

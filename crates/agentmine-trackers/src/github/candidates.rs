@@ -129,10 +129,11 @@ impl Scan {
         path: &str,
         label: &str,
     ) -> Result<Vec<Candidate>, TrackerError> {
-        // The next scan begins and ends the faults.
+        // The next scan begins and ends the faults of repositories. What lists an organization ends those of it.
         let faults = Faults::default();
         let mut found = Found::new(&faults);
-        if self.is_configured(path) || self.organizations.contain(api, path, &mut found).await? {
+        let mut listed = Found::new(&self.faults);
+        if self.is_configured(path) || self.organizations.contain(api, path, &mut listed).await? {
             let repository = self.scan_unless_limited(api, path, label, &found).await;
             add(&mut found, path, repository)?;
         }
