@@ -384,9 +384,10 @@ where
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
     loop {
         match claim().await {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_)))
-                if busy == Busy::IsWaitedFor || matches!(error, StoreError::Unavailable(_)) =>
-            {
+            Err(StoreError::Busy(why)) if busy == Busy::IsAnAnswer => {
+                return Err(StoreError::Busy(why));
+            }
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_))) => {
                 // An earlier try may still hold the lock.
                 busy = Busy::IsWaitedFor;
                 tracing::debug!(%error, "no answer to a claim; it is repeated");

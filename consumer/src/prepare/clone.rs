@@ -51,8 +51,8 @@ pub(super) async fn clone(
     let base = recorded.as_ref().map_or("HEAD", |start| &start.base);
     let pushed = branches.opens_pull_request
         && fetch_pushed(ctx, workspace, &branches.work, depth, base).await?;
-    // A person who removes it meanwhile does not want it back.
     let is_there = pushed || !branches.opens_pull_request;
+    // A person who removes the branch meanwhile does not want it back, and one who pushes to it takes it over.
     let before = match is_there {
         // A push of the session before this one may still arrive.
         true if ctx.task.epoch.0 > 1 && ctx.effects.was_pushed().await? => BranchBefore::Present,

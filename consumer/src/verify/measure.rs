@@ -122,8 +122,8 @@ impl Measurer<'_> {
         pushed.is_none() && self.ctx.task.epoch.0 <= 1
     }
 
-    /// Whether the branch is at a commit of somebody else, or at ours on top of one. Accepted: after a takeover that pushes nothing, one of somebody
-    /// else counts as that of an earlier attempt.
+    /// Whether the branch is at a commit of somebody else, or at ours on top of one. Accepted: after a takeover that pushes
+    /// nothing, one of somebody else counts as that of an earlier attempt.
     pub(crate) fn others_pushed(&self, head: &str) -> bool {
         let gateway = &self.prepared.workspace.gateway;
         match gateway.pushed_head() {

@@ -28,15 +28,6 @@ const UNFINISHED: &str = "3";
 /// Follows the path of a submodule that is not checked out, and has files.
 const HIDDEN: &str = "//submodule";
 
-/// Whether the repository uses Git LFS.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lfs {
-    /// It has files there.
-    Known,
-    /// If its attributes say so: templates of projects name files before there are any.
-    IfNamed,
-}
-
 /// Exists while a cherry-pick or revert of several commits is unfinished.
 const SEQUENCER: &str = ".git/sequencer";
 
@@ -49,6 +40,15 @@ const NOTHING_ON_TOP: &str = "the branch is to be rebased, and what is checked o
 
 /// How many files that were omitted are named.
 const MAX_NAMED: usize = 5;
+
+/// Whether the repository uses Git LFS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lfs {
+    /// It has files there.
+    Known,
+    /// If its attributes say so: templates of projects name files before there are any.
+    IfNamed,
+}
 
 /// What became of the agent's last changes.
 pub(super) struct Published {

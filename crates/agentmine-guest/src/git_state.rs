@@ -296,9 +296,10 @@ impl GitState {
         add_files(folder, STASH_LOG, 0, &mut state.files);
         let mut refs = BTreeMap::new();
         add_files(folder, BRANCHES, 0, &mut refs);
-        let packed = packed(folder);
-        for (name, id) in packed.iter().filter(|(name, _)| *name != STASH) {
-            refs.entry(name.clone()).or_insert_with(|| id.clone());
+        let mut packed = packed(folder);
+        let packed_stash = packed.remove(STASH);
+        for (name, id) in packed {
+            refs.entry(name).or_insert(id);
         }
         refs.remove(&head.branch);
         // Most are where the remote is, as the branch that was cloned.
@@ -306,8 +307,8 @@ impl GitState {
         let known = ids.iter().filter(|id| is_id(id)).take(MAX_COMMITS);
         let news = news(git, &known.cloned().collect::<Vec<_>>()).await?;
         add_files(folder, STASH, 0, &mut refs);
-        if let Some(id) = packed.get(STASH) {
-            refs.entry(STASH.to_owned()).or_insert_with(|| id.clone());
+        if let Some(id) = packed_stash {
+            refs.entry(STASH.to_owned()).or_insert(id);
         }
         for (name, id) in refs {
             let id = id.trim_end().to_owned();

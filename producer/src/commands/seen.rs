@@ -97,6 +97,19 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(15);
 
+    fn live_place() -> Place {
+        let mut place = Place::of(ItemRef {
+            tracker: TrackerKind::GitLab,
+            host: "gitlab.com".into(),
+            repo_id: "1".into(),
+            repo_path: "octo/demo".into(),
+            kind: ItemKind::Issue,
+            number: 7,
+        });
+        place.live = true;
+        place
+    }
+
     #[test]
     fn many_repositories_in_progress_are_looked_at_less_often_and_within_a_minute() {
         let seconds = |live| apart(live, INTERVAL).as_secs();
@@ -106,15 +119,7 @@ mod tests {
 
     #[test]
     fn a_repository_in_progress_is_due_again_after_its_time() {
-        let mut place = Place::of(ItemRef {
-            tracker: TrackerKind::GitHub,
-            host: "github.com".into(),
-            repo_id: "1".into(),
-            repo_path: "octo/demo".into(),
-            kind: ItemKind::Issue,
-            number: 7,
-        });
-        place.live = true;
+        let mut place = live_place();
         let seen = SeenCommands::default();
         assert_eq!(seen.due(&place, INTERVAL), Due::First);
         assert_eq!(seen.due(&place, INTERVAL), Due::Later);
@@ -125,15 +130,7 @@ mod tests {
 
     #[test]
     fn a_place_that_could_not_be_read_is_looked_at_without_news() {
-        let mut place = Place::of(ItemRef {
-            tracker: TrackerKind::GitLab,
-            host: "gitlab.com".into(),
-            repo_id: "1".into(),
-            repo_path: "octo/demo".into(),
-            kind: ItemKind::Issue,
-            number: 7,
-        });
-        place.live = true;
+        let place = live_place();
         let seen = SeenCommands::default();
         assert_eq!(seen.due(&place, INTERVAL), Due::First);
         seen.failed(&place);

@@ -166,7 +166,7 @@ impl Failure {
             Self::ReadOnly => Presence::Away,
             Self::TimedOut | Self::Database(sqlx::Error::PoolTimedOut) => Presence::Silent,
             Self::Database(error) => match code(error) {
-                // Or this process was stalled.
+                // A limit or a person ended the statement, or this process was stalled.
                 Some(code) if code == CANCELED || is_idle_limit(&code) => Presence::There,
                 // SQLite has one lock: a process that waits for it in vain cannot extend a lease.
                 Some(code) if sqlite_primary(&code).is_none() && is_contention(&code) => {

@@ -97,18 +97,21 @@ impl<D: Dialect> SqlStore<D> {
     }
 
     pub(super) async fn transaction(&self) -> Result<Db<D>, Failure> {
-        let begun = Instant::now();
-        (self.renew)(&self.pool);
-        let transaction = Db::transaction(&self.pool).await;
-        self.note_wait(begun);
-        transaction
+        self.begun(Db::transaction(&self.pool)).await
     }
 
     /// One that waits for a lock only for a moment.
     pub(super) async fn brief_transaction(&self) -> Result<Db<D>, Failure> {
+        self.begun(Db::brief_transaction(&self.pool)).await
+    }
+
+    async fn begun(
+        &self,
+        transaction: impl Future<Output = Result<Db<D>, Failure>>,
+    ) -> Result<Db<D>, Failure> {
         let begun = Instant::now();
         (self.renew)(&self.pool);
-        let transaction = Db::brief_transaction(&self.pool).await;
+        let transaction = transaction.await;
         self.note_wait(begun);
         transaction
     }
