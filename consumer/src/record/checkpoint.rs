@@ -39,8 +39,8 @@ struct Newest {
     total: usize,
     /// The files of which a note says that they are omitted.
     left_out: BTreeSet<String>,
-    /// Whether a note says that there is no room for more.
-    is_full: bool,
+    /// Why the last changes were not saved, as a note says.
+    unsaved: Option<String>,
 }
 
 impl Checkpoints {
@@ -60,7 +60,7 @@ impl Checkpoints {
                 commit: since,
                 total,
                 left_out: BTreeSet::new(),
-                is_full: false,
+                unsaved: None,
             }),
         }
     }
@@ -77,30 +77,29 @@ impl Checkpoints {
     ) -> Result<Option<Unsaved>, SessionError> {
         let mut newest = self.newest.lock().await;
         let room = MAX_BUNDLE.min(MAX_TOTAL.saturating_sub(newest.total));
-        let unsaved = |reason: String| Some(Unsaved::Changes(next, reason));
         if room == 0 {
             let reason = format!("those of the task have {} MiB", MAX_TOTAL >> 20);
-            let is_known = std::mem::replace(&mut newest.is_full, true);
-            return Ok(unsaved(reason).filter(|_| !is_known));
+            return Ok(newest.unsaved(next, reason));
         }
         let taken = self.sandbox.snapshot(newest.commit.as_deref(), room);
         let snapshot = match around("checkpoint.snapshot", taken).await {
             Ok(snapshot) => snapshot,
             // The agent may have left the repository in any state; it continues without a checkpoint.
             Err(SandboxError::Failed(reason)) => {
-                return Ok(unsaved(reason));
+                return Ok(newest.unsaved(next, reason));
             }
             Err(error) => return Err(SessionError::SandboxGone(error.to_string())),
         };
         let note = newest.leave_out(snapshot.left_out);
         let Some(bundle) = snapshot.bundle else {
+            newest.unsaved = None;
             return Ok(note);
         };
         let size = bundle.len();
         let packed = tokio::task::spawn_blocking(move || pack(&bundle)).await;
         let compressed = match packed.map_err(Into::into).and_then(|done| done) {
             Ok(compressed) => compressed,
-            Err(error) => return Ok(unsaved(error.to_string())),
+            Err(error) => return Ok(newest.unsaved(next, error.to_string())),
         };
         metrics::counter!("agentmine_checkpoint_bytes_total").increment(compressed.len() as u64);
         let checkpoint = Checkpoint {
@@ -113,18 +112,26 @@ impl Checkpoints {
             Ok(()) => {
                 newest.commit = Some(snapshot.commit);
                 newest.total += size;
+                newest.unsaved = None;
                 Ok(note)
             }
             Err(interrupt @ SessionError::Interrupted(_)) => Err(interrupt),
             // Recording the result is refused next, which ends the session.
             Err(SessionError::Store(StoreError::Fenced(_))) => Ok(None),
             // The next snapshot is then relative to the previous one.
-            Err(error) => Ok(unsaved(format!("it was not stored: {error}"))),
+            Err(error) => Ok(newest.unsaved(next, format!("it was not stored: {error}"))),
         }
     }
 }
 
 impl Newest {
+    /// A note that the changes up to the step `next` are not saved, unless the last one says so for the same reason.
+    fn unsaved(&mut self, next: Seq, reason: String) -> Option<Unsaved> {
+        let is_new = self.unsaved.as_ref() != Some(&reason);
+        self.unsaved = Some(reason.clone());
+        is_new.then_some(Unsaved::Changes(next, reason))
+    }
+
     /// A note of the files that are omitted for the first time.
     fn leave_out(&mut self, files: Vec<String>) -> Option<Unsaved> {
         let new: Vec<String> = files
@@ -151,5 +158,27 @@ pub(crate) fn unpack(bundle: &[u8]) -> Result<Vec<u8>, BundleError> {
     match out.len() {
         0..=MAX_BUNDLE => Ok(out),
         _ => Err(BundleError::TooLarge(MAX_BUNDLE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_noted_once_until_changes_are_saved() {
+        let mut newest = Newest {
+            commit: None,
+            total: 0,
+            left_out: BTreeSet::new(),
+            unsaved: None,
+        };
+        let mut is_noted = |seq, reason: &str| newest.unsaved(Seq(seq), reason.into()).is_some();
+        assert!(is_noted(1, "too large"));
+        assert!(!is_noted(3, "too large"));
+        assert!(is_noted(5, "too slow"));
+        newest.unsaved = None;
+        let note = newest.unsaved(Seq(7), "too slow".into());
+        assert_eq!(note, Some(Unsaved::Changes(Seq(7), "too slow".into())));
     }
 }

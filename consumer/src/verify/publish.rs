@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use agentmine_domain::markdown::line;
 use agentmine_gateway::not_obeyed;
+use agentmine_sandbox::INSTALLED;
 
 use crate::error::SessionError;
 use crate::prepare::Prepared;
 use crate::prepare::workspace::output_tail;
 use crate::session::context::SessionContext;
-
-/// Installed or built files, which the worker does not commit, even if they are not ignored; except in a repository that has
-/// such files, as that of a GitHub Action may have its `node_modules`.
-const INSTALLED: &str = "'**/node_modules/**' '**/__pycache__/**' '**/.venv/**' '**/venv/**' '**/*.egg-info/**' \
-    '**/target/debug/**' '**/target/release/**' '**/.gradle/**' '**/.tox/**' '**/.nox/**'";
 
 /// Follows the path of a folder of such files.
 const OF_INSTALLED: &str = "//installed";
@@ -136,12 +132,16 @@ pub(super) async fn publish(
 /// has merged, or where somebody else's commits are in between, they may be others' and are not.
 ///
 /// Git shows nothing in the folder of a submodule that is not checked out.
+///
+/// What is installed is not committed, except in a repository that has such files, as that of a GitHub Action may have its
+/// `node_modules`.
 fn script(title: &str, limit: u64, (lfs, since): (Lfs, &str)) -> String {
     let is_known = match lfs {
         Lfs::Known => "yes",
         Lfs::IfNamed => "",
     };
     let new_limit = limit.min(MAX_NEW_FILE);
+    let globs = INSTALLED.map(|glob| format!("'{glob}'")).join(" ");
     // The gateway refuses a push with a message that a forge obeys, and a title may say "Fix #1".
     let message = not_obeyed(&line(title, 72)).replace('\'', "");
     format!(
@@ -215,7 +215,7 @@ find . -name .git -prune -o -type f \( -size +{new_limit}c -o ! -perm -400 \) -e
     done' sh {{}} + > "$large"
 set -- .
 installed=
-for files in {INSTALLED}; do
+for files in {globs}; do
     if [ -z "$(git ls-files -- ":(glob)$files" | head -n 1)" ]; then
         set -- "$@" ":(exclude,glob)$files"
         installed="$installed :(glob)$files"

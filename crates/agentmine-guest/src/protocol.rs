@@ -36,6 +36,19 @@ pub const MAX_NOTE: usize = 256;
 pub const BYTES_FOR_A_FILE: u64 = 8192;
 /// Maximum number of files and repositories that a snapshot names as omitted.
 pub const MAX_LEFT_OUT: usize = 20;
+/// Files that are installed or built, as globs of git: no work of the agent's, whether or not the repository ignores them.
+pub const INSTALLED: [&str; 10] = [
+    "**/node_modules/**",
+    "**/__pycache__/**",
+    "**/.venv/**",
+    "**/venv/**",
+    "**/*.egg-info/**",
+    "**/target/debug/**",
+    "**/target/release/**",
+    "**/.gradle/**",
+    "**/.tox/**",
+    "**/.nox/**",
+];
 /// How much of a stdio program's stderr is kept, in bytes.
 pub const STDERR_RING: usize = 64 * 1024;
 

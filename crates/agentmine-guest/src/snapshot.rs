@@ -16,26 +16,30 @@
 //! Nothing is synchronised to the sandbox's disk: what has to survive the sandbox is in the worker's store. An
 //! answer that was lost is given again: a request that names another snapshot than the last one goes to git.
 //!
+//! What is installed in a folder that is not ignored may be larger than a bundle. The snapshots then omit it and name it, rather
+//! than lose the work beside it.
+//!
 //! Git may never finish, since it starts what the repository's settings name (a clean filter that waits). The
 //! snapshot is then given up after a time limit and git is killed with what it started; the next one gets less
 //! time, until one succeeds.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentmine_guest::mux::MuxStream;
-use agentmine_guest::protocol::{MAX_LEFT_OUT, SnapshotDone};
-use anyhow::{Context as _, Result, bail, ensure};
+use agentmine_guest::protocol::{INSTALLED, MAX_LEFT_OUT, SnapshotDone};
+use anyhow::{Context as _, Result, bail};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::git::{Git, Head, SNAPSHOT_REF, too_slow};
 use crate::git_state::{self, Mark};
 use crate::home;
-use crate::known::{self, Repository, Settings, commit_alone};
+use crate::known::{self, Repository, Settings, commit_alone, literal};
 use crate::last_snapshot::LastSnapshot;
 use crate::reply::{finish, reply};
 use crate::state::{SnapshotMemory, State};
@@ -102,6 +106,22 @@ pub(crate) async fn run(
     sent
 }
 
+/// A snapshot whose bundle has more than `max` bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TooLarge {
+    tree: String,
+    message: String,
+    max: u64,
+}
+
+impl std::error::Error for TooLarge {}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the snapshot's bundle has more than {} bytes", self.max)
+    }
+}
+
 /// A snapshot as it is sent.
 struct Taken {
     commit: String,
@@ -152,7 +172,13 @@ async fn take(
     if let Some(taken) = quickly(since.as_ref(), max_bundle, memory).await {
         return Ok((taken, None));
     }
-    let (taken, lesson) = with_git(since, max_bundle, state, memory).await?;
+    let taken = with_git(since.clone(), max_bundle, state, memory).await;
+    let (taken, lesson) = match taken {
+        Err(error) if error.is::<TooLarge>() && find_installed(state, memory).await? => {
+            with_git(since, max_bundle, state, memory).await?
+        }
+        taken => taken?,
+    };
     Ok((taken, Some(lesson)))
 }
 
@@ -189,11 +215,8 @@ async fn quickly(
         // The guest's copy of the index does not describe this one.
         memory.last = None;
     }
-    Some(Taken::new(
-        &taken.commit,
-        taken.bundle,
-        taken.left_out.iter(),
-    ))
+    let left_out = taken.left_out.iter().chain(&memory.installed);
+    Some(Taken::new(&taken.commit, taken.bundle, left_out))
 }
 
 /// What is learned from after a snapshot of git's.
@@ -226,10 +249,13 @@ async fn learn(lesson: Lesson, max_bundle: u64, state: &State, memory: &mut Snap
     let Ok(rules) = settings.rules(&git.folder, &home) else {
         return;
     };
+    let installed = memory.installed.iter();
+    let omitted = installed.map(|path| path.strip_suffix(b"/").unwrap_or(path).to_owned());
     let lesson = known::Lesson {
         project: git.project,
         repository,
         rules,
+        omitted: omitted.collect(),
         index: INDEX,
         last,
         max_bundle,
@@ -262,8 +288,10 @@ async fn with_git(
     let known = memory.last.take();
     let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
     let with_ours = git.with_index(&index.path);
-    let changed = changed_files(&with_ours).await?;
+    let installed = memory.installed.clone();
+    let changed = changed_files(&with_ours, &installed).await?;
     let mut left_out = unsaved(max_bundle, &git.project, &changed);
+    left_out.extend(installed.iter().map(Vec::as_slice));
     let message = message(&head, git_state.as_deref());
     let is_known = |last: &LastSnapshot| index.is_kept && Some(&last.commit) == since.as_ref();
     let known = known.filter(is_known);
@@ -293,6 +321,14 @@ async fn with_git(
         memory.last = last;
         return Ok((taken, lesson(git, repository)));
     }
+    let too_large = TooLarge {
+        tree: tree.clone(),
+        message: message.clone(),
+        max: max_bundle,
+    };
+    if memory.too_large.as_ref() == Some(&too_large) {
+        return Err(too_large.into());
+    }
     let alone = repository
         .as_ref()
         .and_then(|repository| commit_alone(repository, last.as_ref(), &tree, &message).ok())
@@ -302,7 +338,11 @@ async fn with_git(
         None => {
             let since = last.map(|last| last.commit);
             let more: Vec<String> = head.commit.iter().chain(&git_state).cloned().collect();
-            commit_tree(&git, since, &more, (&tree, &message), max_bundle).await?
+            let made = commit_tree(&git, since, &more, (&tree, &message), max_bundle).await?;
+            made.ok_or_else(|| {
+                memory.too_large = Some(too_large.clone());
+                too_large
+            })?
         }
     };
     let taken = Taken::new(&commit, Some(bundle), left_out.iter());
@@ -315,14 +355,14 @@ async fn with_git(
     Ok((taken, lesson(git, repository)))
 }
 
-/// Commits a tree, and returns the commit with its bundle.
+/// Commits a tree, and returns the commit with its bundle; `None` if that is too large.
 async fn commit_tree(
     git: &Git,
     since: Option<String>,
     more: &[String],
     (tree, message): (&str, &str),
     max_bundle: u64,
-) -> Result<(String, Vec<u8>)> {
+) -> Result<Option<(String, Vec<u8>)>> {
     let mut args = vec!["commit-tree", tree, "-m", message];
     for parent in since.iter().chain(more) {
         args.extend(["-p", parent]);
@@ -330,7 +370,33 @@ async fn commit_tree(
     let commit = git.run(args).await?;
     git.run(["update-ref", SNAPSHOT_REF, &commit]).await?;
     let bundle = bundle(git, since.as_deref(), max_bundle).await?;
-    Ok((commit, bundle))
+    Ok(bundle.map(|bundle| (commit, bundle)))
+}
+
+/// Finds folders of what is installed that are not omitted yet, and omits them from now on. False if there are none.
+async fn find_installed(state: &State, memory: &mut SnapshotMemory) -> Result<bool> {
+    let (git, _) = Git::open_at_head(&state.git_place()).await?;
+    let mut list: Vec<String> = [
+        "ls-files",
+        "-z",
+        "--others",
+        "--exclude-standard",
+        "--directory",
+        "--",
+    ]
+    .map(String::from)
+    .into();
+    list.extend(INSTALLED.map(|glob| format!(":(top,glob){glob}")));
+    let listed = git.bytes(list).await?;
+    let folders = listed.split(|byte| *byte == 0);
+    let known = memory.installed.len();
+    let found = folders
+        .filter(|path| path.ends_with(b"/"))
+        .map(<[u8]>::to_owned);
+    memory.installed.extend(found.take(MAX_EXCLUDED));
+    // It has them.
+    let _ = std::fs::remove_file(git.folder.join(INDEX));
+    Ok(memory.installed.len() > known)
 }
 
 /// The snapshot that this guest took last, if it is still in the repository.
@@ -396,16 +462,23 @@ fn ordinary_file(path: &Path) -> Option<(std::fs::File, std::fs::Metadata)> {
     metadata.is_file().then_some((file, metadata))
 }
 
-/// The paths of files that differ from the index, each followed by NUL.
-async fn changed_files(with_ours: &Git) -> Result<Vec<u8>> {
-    let args = [
+/// The paths of files that differ from the index, each followed by NUL, without those that are new in the folders `installed`.
+async fn changed_files(with_ours: &Git, installed: &BTreeSet<Vec<u8>>) -> Result<Vec<u8>> {
+    let mut args: Vec<OsString> = [
         "ls-files",
         "-z",
         "--others",
         "--modified",
         "--deleted",
         "--exclude-standard",
-    ];
+    ]
+    .map(OsString::from)
+    .into();
+    args.extend(installed.iter().map(|folder| {
+        let mut option = OsString::from("--exclude=/");
+        option.push(OsString::from_vec(literal(folder)));
+        option
+    }));
     with_ours.bytes(args).await
 }
 
@@ -519,7 +592,8 @@ fn is_unreadable(file: &Path, metadata: &std::fs::Metadata) -> bool {
     metadata.permissions().mode() & 0o400 == 0 && std::fs::File::open(file).is_err()
 }
 
-async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {
+/// The bundle of the snapshot; `None` if it has more than `max` bytes.
+async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Option<Vec<u8>>> {
     let file = TemporaryFile(git.folder.join("agentmine-bundle"));
     let path = file.0.to_string_lossy().into_owned();
     let mut args = vec![
@@ -533,12 +607,8 @@ async fn bundle(git: &Git, since: Option<&str>, max: u64) -> Result<Vec<u8>> {
     ];
     args.extend(since);
     git.run(args).await?;
-    let len = std::fs::metadata(&file.0)?.len();
-    ensure!(
-        len <= max,
-        "the snapshot's bundle has {len} bytes; the limit is {max}"
-    );
-    Ok(std::fs::read(&file.0)?)
+    let fits = std::fs::metadata(&file.0)?.len() <= max;
+    Ok(fits.then(|| std::fs::read(&file.0)).transpose()?)
 }
 
 /// Without the newline at the end that git adds.

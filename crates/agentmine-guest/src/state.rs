@@ -1,6 +1,6 @@
 //! The state that the handlers of all streams share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +13,7 @@ use crate::known::{Project, Settings};
 use crate::last_snapshot::LastSnapshot;
 use crate::process::OwnChildren;
 use crate::programs::Programs;
+use crate::snapshot::TooLarge;
 
 /// The state of a guest.
 #[derive(Debug)]
@@ -65,6 +66,10 @@ pub(crate) struct SnapshotMemory {
     pub(crate) known: Option<Project>,
     /// The state of the repository besides files and HEAD at that time.
     pub(crate) git_state: Option<git_state::Mark>,
+    /// Folders of what is installed, each with a slash at the end, with which a snapshot was too large.
+    pub(crate) installed: BTreeSet<Vec<u8>>,
+    /// The last snapshot that was too large.
+    pub(crate) too_large: Option<TooLarge>,
     /// The last snapshot was given up, because git did not finish.
     pub(crate) was_too_slow: bool,
 }

@@ -33,7 +33,7 @@ mod workspace_path;
 
 use std::sync::Arc;
 
-pub use agentmine_guest::protocol::{OutboundKind, StdioEnd};
+pub use agentmine_guest::protocol::{INSTALLED, OutboundKind, StdioEnd};
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
 
 pub use backend::{Backend, FoundSandbox, WorkerState};

@@ -103,11 +103,11 @@ pub(super) async fn inspect(
             Some(lines) => lines,
             None => {
                 let found = setup::installers(&layout);
-                let mut programs: Vec<&str> = found.iter().map(|i| i.program).collect();
-                if !programs.is_empty() {
-                    programs.push(COREPACK);
+                let mut probes: Vec<String> = found.iter().map(|i| i.probe.clone()).collect();
+                if !probes.is_empty() {
+                    probes.push(setup::probe(COREPACK, ""));
                 }
-                let missing = missing_programs(workspace, &programs).await?;
+                let missing = missing_programs(workspace, &probes).await?;
                 // What Corepack provides, it downloads.
                 let found = match operator.executor.docker.network.external_access {
                     true => setup::with_corepack(found, &missing),
@@ -135,7 +135,8 @@ pub(super) async fn inspect(
         project.guessed = true;
         let mut guessed = checks::guess(&layout, &[]);
         if guessed.iter().any(|it| needs_one_of(&OPTIONAL, it)) {
-            let missing = missing_programs(workspace, &OPTIONAL).await?;
+            let probes = OPTIONAL.map(|program| setup::probe(program, ""));
+            let missing = missing_programs(workspace, &probes).await?;
             let others = checks::guess(&layout, &missing);
             // Otherwise the result names the check that did not run, and why.
             if !others.is_empty() {
@@ -199,7 +200,7 @@ fn refused_image(operator: &Operator<'_>, own: &ProjectFile) -> Option<String> {
 }
 
 fn skipped_note(executor: &CommandExecutor, installer: &Installer) -> String {
-    let Installer { program, line } = installer;
+    let Installer { program, line, .. } = installer;
     match executor.backend {
         BackendKind::Docker => format!(
             "`{line}` was skipped: `{program}` is not in the image. Set `command_executor.docker.base_image` to an image that has it, or `image:` in `{PROJECT_FILE}` to one that the operator allows"
@@ -246,21 +247,14 @@ fn to_read(layout: &Layout) -> Vec<String> {
     outermost.chain(others).take(MAX_READ).collect()
 }
 
-/// Those of `programs` that the sandbox does not have.
+/// The programs that the sandbox does not have, as [`setup::probe`] prints them.
 async fn missing_programs(
     workspace: &Workspace,
-    programs: &[&str],
+    probes: &[String],
 ) -> Result<Vec<String>, WorkspaceError> {
-    if programs.is_empty() {
+    if probes.is_empty() {
         return Ok(Vec::new());
     }
-    let probes: Vec<String> = programs
-        .iter()
-        .map(|program| match *program {
-            "pip" => "python3 -m pip --version >/dev/null 2>&1 || echo pip".to_owned(),
-            program => format!("command -v {program} >/dev/null || echo {program}"),
-        })
-        .collect();
     let probed = workspace
         .shell(&probes.join("\n"), Duration::from_secs(120), MAX_FILE)
         .await?;

@@ -14,6 +14,10 @@ pub(super) enum NodeManager {
     Bun,
 }
 
+/// A Yarn that is not the 1.22 of the official images of Node, which refuses the projects of newer ones unless they bring their own
+/// (`yarnPath`).
+pub(super) const NEWER_YARN: &str = "yarn 2 or newer";
+
 /// Its lock file decides, then `packageManager` of package.json.
 const LOCK_FILES: [(&str, NodeManager); 6] = [
     ("pnpm-lock.yaml", NodeManager::Pnpm),
@@ -50,11 +54,13 @@ impl NodeManager {
         Some((manager, locked.is_some()))
     }
 
+    /// What has to be there to install its projects.
     pub(super) fn program(self) -> &'static str {
         match self {
             Self::Npm => "npm",
             Self::Pnpm => "pnpm",
-            Self::YarnClassic | Self::YarnBerry => "yarn",
+            Self::YarnClassic => "yarn",
+            Self::YarnBerry => NEWER_YARN,
             Self::Bun => "bun",
         }
     }

@@ -2,24 +2,26 @@
 //!
 //! A lock file decides which package manager is used. Members of a workspace are installed by its root.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::layout::{Layout, inside};
-use super::node::NodeManager;
+use super::node::{NEWER_YARN, NodeManager};
 use super::{declared, python};
 
 /// More projects than this in one repository are not installed.
 const MAX_INSTALLERS: usize = 16;
 /// The program that provides other package managers of Node.
 pub(super) const COREPACK: &str = "corepack";
-/// Those that it provides.
-const PROVIDED: [&str; 2] = ["pnpm", "yarn"];
+/// What it provides, and the program's name.
+const PROVIDED: [(&str, &str); 3] = [("pnpm", "pnpm"), ("yarn", "yarn"), (NEWER_YARN, "yarn")];
 
 /// A command that installs dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Installer {
     /// The program that it needs.
     pub(super) program: &'static str,
+    /// The shell command that prints the program's name if it is missing.
+    pub(super) probe: String,
     /// The shell command, to be run in the project's folder.
     pub(super) line: String,
 }
@@ -30,40 +32,57 @@ pub(super) fn installers(layout: &Layout) -> Vec<Installer> {
         let commands = in_folder(layout, folder).into_iter();
         commands.map(move |(program, command)| Installer {
             program,
+            probe: probe(program, folder),
             line: inside(folder, &command),
         })
     });
     found.take(MAX_INSTALLERS).collect()
 }
 
+/// The shell command that prints `program` if the sandbox lacks it for the project in `folder`.
+pub(super) fn probe(program: &str, folder: &str) -> String {
+    match program {
+        "pip" => "python3 -m pip --version >/dev/null 2>&1 || echo pip".into(),
+        // Which one answers depends on the folder. The link of Corepack would download it.
+        NEWER_YARN => {
+            let version = inside(folder, "COREPACK_ENABLE_NETWORK=0 yarn --version");
+            format!("case $({version} 2>/dev/null) in ''|0.*|1.*) echo '{NEWER_YARN}';; esac")
+        }
+        _ => format!("command -v {program} >/dev/null || echo {program}"),
+    }
+}
+
 /// Adds a command by which Corepack provides, in the home folder, the package managers that are missing: Node's own images have
 /// it, and leave pnpm to it. `missing` are the programs that the sandbox does not have.
 pub(super) fn with_corepack(found: Vec<Installer>, missing: &[String]) -> Vec<Installer> {
     let is_missing = |program: &str| missing.iter().any(|it| it == program);
-    let programs = found.iter().map(|installer| installer.program);
-    let provided: BTreeSet<&str> = programs
-        .filter(|program| PROVIDED.contains(program) && is_missing(program))
+    let is_wanted = |program: &str| found.iter().any(|installer| installer.program == program);
+    let provided = PROVIDED.iter().copied();
+    let provided: BTreeMap<&str, &str> = provided
+        .filter(|(program, _)| is_wanted(program) && is_missing(program))
         .collect();
     if provided.is_empty() || is_missing(COREPACK) {
         return found;
     }
-    let names = Vec::from_iter(provided.iter().copied()).join(" ");
+    let names = Vec::from_iter(provided.values().copied().collect::<BTreeSet<_>>()).join(" ");
     let enable = Installer {
         program: COREPACK,
+        probe: probe(COREPACK, ""),
         line: format!(
             "bin=\"$HOME/.local/bin\"; mkdir -p \"$bin\" && corepack enable --install-directory \"$bin\" {names} && \
              for name in {names}; do \"$bin/$name\" --version >/dev/null || {{ rm -f \"$bin/$name\"; exit 1; }}; done"
         ),
     };
-    let others = found
-        .into_iter()
-        .map(|installer| match provided.contains(installer.program) {
-            true => Installer {
-                program: COREPACK,
-                ..installer
-            },
-            false => installer,
-        });
+    let others =
+        found
+            .into_iter()
+            .map(|installer| match provided.contains_key(installer.program) {
+                true => Installer {
+                    program: COREPACK,
+                    ..installer
+                },
+                false => installer,
+            });
     std::iter::once(enable).chain(others).collect()
 }
 
@@ -234,6 +253,41 @@ mod tests {
             );
             assert_eq!(shown, expected);
         }
+    }
+
+    #[test]
+    fn corepack_provides_a_newer_yarn_than_that_of_the_image() {
+        let layout = Layout::parse("a/package.json\na/yarn.lock\na/.yarnrc.yml");
+        let [installer] = &installers(&layout)[..] else {
+            panic!("there is one project");
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let script = |yarn: &str| {
+            format!(
+                "mkdir -p a; printf '%s\\n' '#!/bin/sh' '{yarn}' > yarn; chmod +x yarn; PATH=$PWD:$PATH; {}",
+                installer.probe
+            )
+        };
+        for (yarn, missing) in [
+            ("echo 1.22.22", true),
+            ("echo the project wants another version >&2; exit 1", true),
+            ("[ $COREPACK_ENABLE_NETWORK = 0 ] && exit 1", true),
+            (
+                "case $PWD in */a) echo 4.5.0;; *) echo 1.22.22;; esac",
+                false,
+            ),
+        ] {
+            let expected = if missing { "yarn 2 or newer\n" } else { "" };
+            assert_eq!(sh(folder.path(), &script(yarn)), expected, "{yarn}");
+        }
+        let missing = [NEWER_YARN.to_owned()];
+        let [enable, install] = &with_corepack(vec![installer.clone()], &missing)[..] else {
+            panic!("there are other lines");
+        };
+        assert!(enable.line.contains("corepack enable"), "{}", enable.line);
+        assert!(enable.line.contains(" yarn && for name in yarn;"));
+        let of = (install.program, &*install.line);
+        assert_eq!(of, (COREPACK, "cd a && yarn install --immutable"));
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) struct Lesson {
     pub(crate) project: PathBuf,
     pub(crate) repository: Repository,
     pub(crate) rules: (Vec<Rules>, bool),
+    /// Folders that are as if git ignored them.
+    pub(crate) omitted: Vec<Vec<u8>>,
     /// The name of the index in the git folder.
     pub(crate) index: &'static str,
     pub(crate) last: LastSnapshot,
@@ -47,7 +49,7 @@ impl Lesson {
             return only_git("an index that is not the snapshot's");
         }
         let (outside, converts_lines) = self.rules;
-        let mut rules = AllRules::new(outside, converts_lines);
+        let mut rules = AllRules::new(outside, self.omitted, converts_lines);
         let mut watch = Watch::new().ok();
         let walked = Instant::now();
         let mut walk = Walk::new(&mut watch, Some(&mut rules));

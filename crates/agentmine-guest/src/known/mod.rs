@@ -38,5 +38,6 @@ mod watch;
 pub(crate) use self::alone::commit_alone;
 pub(crate) use self::fs::now;
 pub(crate) use self::learn::Lesson;
+pub(crate) use self::pattern::literal;
 pub(crate) use self::project::Project;
 pub(crate) use self::repository::{Repository, Settings};

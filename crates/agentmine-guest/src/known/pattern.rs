@@ -5,6 +5,18 @@ use super::unsure::{Unsure, only_git};
 /// How many steps one comparison may take: a hostile pattern could take for ever.
 const MAX_STEPS: u32 = 20_000;
 
+/// The path with a backslash before what has a meaning in a pattern.
+pub(crate) fn literal(path: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(path.len());
+    for &byte in path {
+        if b"\\*?[ ".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    pattern
+}
+
 /// One pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {

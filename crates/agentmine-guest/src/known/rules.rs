@@ -103,16 +103,19 @@ pub(crate) struct AllRules {
     /// In the order of precedence: of the repository, of the user.
     outside: Vec<Rules>,
     folders: BTreeMap<Vec<u8>, Rules>,
+    /// Folders that are ignored before all rules.
+    omitted: Vec<Vec<u8>>,
     /// Whether git changes the ends of lines without an attribute.
     converts_lines: bool,
 }
 
 impl AllRules {
     /// Only the rules that are not in the project.
-    pub(crate) fn new(outside: Vec<Rules>, converts_lines: bool) -> Self {
+    pub(crate) fn new(outside: Vec<Rules>, omitted: Vec<Vec<u8>>, converts_lines: bool) -> Self {
         Self {
             outside,
             folders: BTreeMap::new(),
+            omitted,
             converts_lines,
         }
     }
@@ -144,6 +147,9 @@ impl AllRules {
 
     /// Whether git ignores a path in a folder that it does not ignore.
     pub(crate) fn ignores(&self, path: &[u8], is_folder: bool) -> Result<bool, Unsure> {
+        if is_folder && self.omitted.iter().any(|folder| folder == path) {
+            return Ok(true);
+        }
         let outside = self.outside.iter().map(|rules| (rules, path));
         for (rules, path) in self.of(path).chain(outside) {
             if let Some(ignores) = rules.ignores(path, is_folder)? {

@@ -75,7 +75,7 @@ fn files_are_ignored_as_git_ignores_them() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut compared, mut ignored) = (0, 0);
     for _ in 0..400 {
-        let mut rules = AllRules::new(Vec::new(), false);
+        let mut rules = AllRules::new(Vec::new(), Vec::new(), false);
         let mut are_certain = true;
         for folder in ["", "a", "a/b"] {
             let lines: Vec<String> = (0..random.below(4)).map(|_| random.line()).collect();

@@ -408,6 +408,46 @@ async fn a_repository_in_the_project_is_skipped_and_named_each_time() {
 }
 
 #[tokio::test]
+async fn what_is_installed_is_omitted_if_it_does_not_fit() {
+    let mut bench = Bench::learned().await;
+    // Their author lists what is not ignored, which goes before other lists.
+    bench.write(".gitignore", "*\n!*/\n!*.js\n");
+    bench.shell(
+        "mkdir -p 'web [1]/node_modules/a' .venv && head -c 600000 /dev/urandom > 'web [1]/node_modules/a/a.js' \
+         && head -c 600000 /dev/urandom > .venv/b.js && echo work > work.js",
+    );
+    bench.settle();
+    let taken = bench.snapshot().await;
+    assert_eq!(taken.left_out, [".venv/", "web [1]/node_modules/"]);
+    let files = |commit: &str| bench.shell(&format!("git ls-tree -r --name-only {commit}"));
+    assert!(files(&taken.commit).contains("work.js"));
+    bench.settle();
+    bench.shell("echo more > .venv/c.js && echo more > more.js");
+    let again = bench.quick().await;
+    assert_eq!(again.left_out, taken.left_out);
+    bench.shell("touch .git/index && git add work.js");
+    let with_git = bench.snapshot().await;
+    assert_eq!(with_git.left_out, taken.left_out);
+    // What does not fit, whatever it is, is packed once.
+    bench.shell("for n in 1 2 3; do head -c 600000 /dev/urandom > $n.js; done");
+    for packs in [1, 0] {
+        let trace = bench.state.root.join("trace");
+        let _ = std::fs::remove_file(&trace);
+        let value = trace.to_string_lossy().into_owned();
+        bench.state.env.insert("GIT_TRACE".into(), value);
+        let mut memory = bench.state.snapshots.lock().await;
+        let refused = take(bench.last.clone(), ROOM, &bench.state, &mut memory).await;
+        drop(memory);
+        assert!(refused.err().unwrap().is::<TooLarge>());
+        let trace = std::fs::read_to_string(trace).unwrap();
+        assert_eq!(trace.matches("git bundle create").count(), packs, "{trace}");
+    }
+    bench.state.env.remove("GIT_TRACE");
+    bench.shell("rm 2.js 3.js");
+    assert!(bench.snapshot().await.bundle.is_some());
+}
+
+#[tokio::test]
 async fn a_file_that_is_too_large_is_skipped_and_named_if_its_name_is_not_utf8() {
     let mut bench = Bench::new();
     bench.shell("truncate -s 8G \"$(printf 'huge\\377é')\" && echo small > small");

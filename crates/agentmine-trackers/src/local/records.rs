@@ -93,7 +93,7 @@ pub(super) fn find_pull(folder: &Path, head: &str) -> Result<Option<PullRequest>
             number,
             url: address(&path),
             open: document.head.state == State::Open,
-            merged: false,
+            merged: document.head.state == State::Merged,
             head_sha: String::new(),
         };
         let better = |known: &PullRequest| (pull.open, number) > (known.open, known.number);
@@ -188,4 +188,25 @@ fn time(at: DateTime<Utc>) -> String {
 
 fn parse_time(text: &str) -> Option<DateTime<Utc>> {
     DateTime::parse_from_rfc3339(text).ok().map(DateTime::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_request_is_in_the_state_that_its_file_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let states = [
+            ("open", true, false),
+            ("closed", false, false),
+            ("merged", false, true),
+        ];
+        for (state, open, merged) in states {
+            let text = format!("---\nhead: work\nstate: {state}\n---\n");
+            std::fs::write(folder.path().join("1.md"), text).unwrap();
+            let pull = find_pull(folder.path(), "work").unwrap().unwrap();
+            assert_eq!((pull.open, pull.merged), (open, merged), "{state}");
+        }
+    }
 }
