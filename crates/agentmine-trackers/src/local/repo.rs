@@ -71,8 +71,11 @@ impl Repo {
     }
 
     fn branch(&self) -> Result<Option<String>, TrackerError> {
-        let head = ["symbolic-ref", "--quiet", "--short", "HEAD"];
-        let branch = text(git(&self.view, &head)?);
+        // The short name of a branch is longer where a tag has the same one.
+        let head = text(git(&self.view, &["symbolic-ref", "--quiet", "HEAD"])?);
+        let branch = head
+            .as_deref()
+            .and_then(|it| it.strip_prefix("refs/heads/"));
         Ok(branch.map(|name| name.trim().to_owned()))
     }
 

@@ -316,6 +316,7 @@ fn root_does_not_write_to_the_repository_of_another_user() {
 async fn a_detached_head_is_refused_with_a_hint() {
     let dir = repository();
     issue(dir.path(), "1.md", &labelled("text"));
+    git(dir.path(), &["tag", "trunk"]);
     let tracker = tracker(dir.path());
     let item = tracker.candidates(LABEL).await.unwrap().remove(0).item;
     assert_eq!(
