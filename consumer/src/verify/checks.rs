@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agentmine_agent::{Check, Standing, WebRequest};
+use agentmine_agent::{Check, Failure, Standing, WebRequest};
 use agentmine_domain::markdown::line;
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{GatewayConfig, GitAccess};
@@ -37,6 +37,8 @@ use crate::session::context::SessionContext;
 
 /// Bytes of a check's output that are kept: whole lines of its start and its end.
 const CHECK_OUTPUT: usize = 6 * 1024;
+/// Bytes of a check's output that are compared with another one.
+const COMPARED_OUTPUT: usize = 2 * 1024 * 1024;
 
 /// How long a sandbox waits for the end of the work after a push. An agent that pushes and continues must not hold two.
 const READY_FOR: Duration = Duration::from_secs(60);
@@ -73,12 +75,13 @@ struct Base {
 }
 
 impl Base {
-    fn learn(&mut self, seen: Checked) {
+    fn learn(&mut self, mut seen: Checked) {
         let failed = seen.setup_failures.into_iter().map(|setup| setup.command);
         self.setup_failures = Some(failed.collect());
         for check in seen.checks {
             let known = OnBase {
                 asked: false,
+                failure: seen.failures.remove(&check.command),
                 check,
             };
             self.checks.insert(known.check.command.clone(), known);
@@ -122,6 +125,7 @@ impl<'a> Reference<'a> {
 /// A check on the base commit.
 struct OnBase {
     check: Check,
+    failure: Option<Failure>,
     /// Whether the model has been asked about a failure that is the same on the base commit.
     asked: bool,
 }
@@ -131,12 +135,22 @@ struct OnBase {
 pub(super) struct Checked {
     pub(super) checks: Vec<Check>,
     pub(super) setup_failures: Vec<Check>,
+    /// How checks failed, by their commands, where that can be compared.
+    failures: BTreeMap<String, Failure>,
     pub(super) web: Vec<WebRequest>,
     /// Which checks fail on the target branch.
     pub(super) notes: Vec<String>,
 }
 
 impl Checked {
+    /// Adds a check that failed without an output of its own.
+    fn failed(&mut self, check: Check) {
+        let failure = Failure::of(check.exit_code, &check.output);
+        self.failures
+            .extend(failure.map(|failure| (check.command.clone(), failure)));
+        self.checks.push(check);
+    }
+
     /// Whether something failed, and nothing in another way than on a base commit. Then the same commit would fail again,
     /// unless the set-up failed: what that needed may be there later.
     fn fails_as_the_base_commit(&self) -> bool {
@@ -381,7 +395,9 @@ impl<'a> CheckRunner<'a> {
                 check.standing = Standing::NotRun(why);
                 continue;
             }
-            if check.fails_like(&known.check) {
+            let own = checked.failures.get(&check.command);
+            let is_same = |(own, known): (&Failure, &Failure)| own.is_like(known);
+            if own.zip(known.failure.as_ref()).is_some_and(is_same) {
                 check.standing = match (guessed, known.asked) {
                     (true, true) => reference.no_longer_counts(),
                     (true, false) | (false, _) => reference.still_counts(),
@@ -437,11 +453,11 @@ impl<'a> CheckRunner<'a> {
             }
             let failed = Check::ended_sandbox(command, &self.ctx.redactor.redact(why));
             match during {
-                Stage::Check => checked.checks.push(failed),
+                Stage::Check => checked.failed(failed),
                 Stage::SetUp => {
                     checked.setup_failures = vec![failed];
                     let unreached = rest.iter().map(|line| (*line).to_owned());
-                    checked.checks.extend(unreached.map(Check::not_reached));
+                    unreached.for_each(|line| checked.failed(Check::not_reached(line)));
                 }
             }
             if checked.checks.len() == lines.len() {
@@ -526,8 +542,14 @@ impl<'a> CheckRunner<'a> {
         for line in lines {
             let own = self.prepared.project.limit_of(line);
             let limit = Duration::from_secs(own.unwrap_or(configured).min(configured));
+            let capture = redactor.capture(COMPARED_OUTPUT);
             match fresh.check(line, limit, capture).await {
-                Ok(done) => checked.checks.push(as_check(line, &done, redactor)),
+                Ok(done) => {
+                    let failure = failure(&done, redactor);
+                    let compared = failure.map(|failure| ((*line).to_owned(), failure));
+                    checked.failures.extend(compared);
+                    checked.checks.push(as_check(line, &done, redactor));
+                }
                 Err(error) => return Ended::by(line, Stage::Check, error),
             }
         }
@@ -588,17 +610,29 @@ impl Ended {
     }
 }
 
-fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {
-    let Outputs { stdout, stderr } = redactor.outputs(done, CHECK_OUTPUT, "");
+/// The output of a check, cut to `max` bytes.
+fn output(done: &CommandResult, max: usize, redactor: &Redactor) -> String {
+    let Outputs { stdout, stderr } = redactor.outputs(done, max, "");
     let mut output = stdout + &stderr;
     if done.timed_out {
         output.push('\n');
         output.push_str(Check::TIMED_OUT);
     }
+    output
+}
+
+fn failure(done: &CommandResult, redactor: &Redactor) -> Option<Failure> {
+    if done.exit_code == 0 {
+        return None;
+    }
+    Failure::of(done.exit_code, &output(done, COMPARED_OUTPUT, redactor))
+}
+
+fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {
     Check {
         command: line.to_owned(),
         exit_code: done.exit_code,
-        output,
+        output: output(done, CHECK_OUTPUT, redactor),
         duration_ms: millis(done.duration),
         standing: Standing::Ran,
     }

@@ -3,6 +3,7 @@
 //! A check that the project did not name is only a guess: it may be one that cannot start here at all, or
 //! one that failed before the agent changed anything. Neither shows a fault in the work.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -174,21 +175,13 @@ impl Check {
         })
     }
 
-    /// Whether `other`, the same check on another commit, failed in the same way: with the same exit code,
-    /// and with the same error lines apart from times, counts of what passed, and random names of temporary
-    /// files. Never if an output was cut, since the difference may be in what is missing. If both took too long, how far each
-    /// came depends on the moment, and only an error that the other one has not reported is a difference.
-    #[must_use]
-    pub fn fails_like(&self, other: &Self) -> bool {
-        let cut = |check: &Self| check.output.contains(" left out");
-        if self.exit_code == 0 || self.exit_code != other.exit_code || cut(self) || cut(other) {
-            return false;
+    #[cfg(test)]
+    fn fails_like(&self, other: &Self) -> bool {
+        let failure = |check: &Self| Failure::of(check.exit_code, &check.output);
+        match (failure(self), failure(other)) {
+            (Some(own), Some(other)) => own.is_like(&other),
+            _ => false,
         }
-        if self.timed_out() && other.timed_out() {
-            let known = errors(&other.output);
-            return errors(&self.output).iter().all(|it| known.contains(it));
-        }
-        complaints(&self.output) == complaints(&other.output)
     }
 
     pub(crate) fn redacted(self, redact: &dyn Fn(String) -> String) -> Self {
@@ -213,6 +206,48 @@ impl Check {
                 | Standing::FailedOnTarget => standing,
             },
         }
+    }
+}
+
+/// How a check failed, to be compared with the same check on another commit. Made of more of its output than [`Check::output`] keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    exit_code: i32,
+    timed_out: bool,
+    /// The lines that report errors, without what differs from one run to the next.
+    errors: Vec<String>,
+    /// Those, sorted; all lines if none reports an error.
+    complaints: Vec<String>,
+}
+
+impl Failure {
+    /// `None` for a success, and for an output that was cut, since a difference may be in what is missing.
+    #[must_use]
+    pub fn of(exit_code: i32, output: &str) -> Option<Self> {
+        if exit_code == 0 || output.contains(" left out") {
+            return None;
+        }
+        Some(Self {
+            exit_code,
+            timed_out: output.ends_with(Check::TIMED_OUT),
+            errors: errors(output),
+            complaints: complaints(output),
+        })
+    }
+
+    /// Whether `other` is the same failure: with the same exit code, and with the same error lines apart from times, counts of
+    /// what passed, and random names of temporary files. If both took too long, how far each came depends on the moment, and only
+    /// an error that the other one has not reported is a difference.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        if self.exit_code != other.exit_code {
+            return false;
+        }
+        if self.timed_out && other.timed_out {
+            let known: HashSet<&String> = other.errors.iter().collect();
+            return self.errors.iter().all(|it| known.contains(it));
+        }
+        self.complaints == other.complaints
     }
 }
 

@@ -64,6 +64,7 @@ const SYSTEM: &[&str] = &[
     "/etc/os-release",
     "/etc/debian_version",
     "/etc/java",
+    "/etc/java-8-openjdk",
     "/etc/java-11-openjdk",
     "/etc/java-17-openjdk",
     "/etc/java-21-openjdk",
@@ -99,8 +100,9 @@ const TOO_OLD: &str = "this kernel cannot isolate a sandbox without namespaces: 
 /// separately, allows at most the configured number. A lower limit stays.
 pub(crate) fn limit_resources(options: &Options) {
     let mut limits = vec![(libc::RLIMIT_CORE, 0), (libc::RLIMIT_NOFILE, MAX_FILES)];
-    if options.confinement == Confinement::Namespaces && options.max_processes > 0 {
-        // The kernel counts per user namespace, but not for a namespace that root created.
+    let is_namespace = options.confinement == Confinement::Namespaces;
+    if is_namespace && options.max_processes > 0 && counts_per_namespace(&release()) {
+        // Not for a namespace that root created.
         limits.push((libc::RLIMIT_NPROC, options.max_processes));
     }
     for (resource, most) in limits {
@@ -117,6 +119,22 @@ pub(crate) fn limit_resources(options: &Options) {
             }
         }
     }
+}
+
+/// The kernel's release, as `uname -r` prints it.
+fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+    release.unwrap_or_default().trim().to_owned()
+}
+
+/// Whether this kernel counts the processes of a user in each user namespace: Linux 5.14 and newer. Older ones count all threads
+/// that the worker's user has on the machine.
+fn counts_per_namespace(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    (major, minor) >= (5_u32, 14_u32)
 }
 
 /// Gives new files the modes that they have on most machines. A worker may have been started with another mask, such as
@@ -238,6 +256,19 @@ fn drop_capabilities() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_are_limited_where_the_kernel_counts_those_of_the_sandbox() {
+        for (release, counts) in [
+            ("6.12.48+deb13-amd64", true),
+            ("5.14.0-427.el9.x86_64", true),
+            ("5.10.0-32-amd64", false),
+            ("4.18.0-553.el8_10.x86_64", false),
+            ("", false),
+        ] {
+            assert_eq!(counts_per_namespace(release), counts, "{release}");
+        }
+    }
 
     #[test]
     fn no_private_key_is_below_what_may_be_read() {

@@ -49,6 +49,16 @@ mod tests;
 
 /// The guest's own index, in the git folder.
 pub(crate) const INDEX: &str = "agentmine-index";
+/// The names of folders in [`INSTALLED`] that may have gigabytes.
+const BULK: [&[u8]; 7] = [
+    b"node_modules",
+    b".venv",
+    b"venv",
+    b"target",
+    b".gradle",
+    b".tox",
+    b".nox",
+];
 /// How many files are excluded by name; each takes a part of a command line.
 const MAX_EXCLUDED: usize = 1000;
 /// How many files that git cannot convert are found one after the other.
@@ -174,7 +184,13 @@ async fn take(
     }
     let taken = with_git(since.clone(), max_bundle, state, memory).await;
     let (taken, lesson) = match taken {
-        Err(error) if error.is::<TooLarge>() && find_installed(state, memory).await? => {
+        Err(error) if error.is::<TooLarge>() => {
+            let (git, _) = Git::open_at_head(&state.git_place()).await?;
+            if !find_installed(&git, memory).await? {
+                return Err(error);
+            }
+            // It has them.
+            let _ = std::fs::remove_file(git.folder.join(INDEX));
             with_git(since, max_bundle, state, memory).await?
         }
         taken => taken?,
@@ -288,8 +304,14 @@ async fn with_git(
     let known = memory.last.take();
     let index = prepare_index(&git, head.commit.as_deref(), memory).await?;
     let with_ours = git.with_index(&index.path);
-    let installed = memory.installed.clone();
-    let changed = changed_files(&with_ours, &installed).await?;
+    let mut installed = memory.installed.clone();
+    let mut changed = changed_files(&with_ours, &installed).await?;
+    // To store it takes longer than a snapshot may.
+    if is_bulk_installed(&git.project, &changed, max_bundle) && find_installed(&git, memory).await?
+    {
+        installed.clone_from(&memory.installed);
+        changed = changed_files(&with_ours, &installed).await?;
+    }
     let mut left_out = unsaved(max_bundle, &git.project, &changed);
     left_out.extend(installed.iter().map(Vec::as_slice));
     let message = message(&head, git_state.as_deref());
@@ -374,8 +396,7 @@ async fn commit_tree(
 }
 
 /// Finds folders of what is installed that are not omitted yet, and omits them from now on. False if there are none.
-async fn find_installed(state: &State, memory: &mut SnapshotMemory) -> Result<bool> {
-    let (git, _) = Git::open_at_head(&state.git_place()).await?;
+async fn find_installed(git: &Git, memory: &mut SnapshotMemory) -> Result<bool> {
     let mut list: Vec<String> = [
         "ls-files",
         "-z",
@@ -394,9 +415,27 @@ async fn find_installed(state: &State, memory: &mut SnapshotMemory) -> Result<bo
         .filter(|path| path.ends_with(b"/"))
         .map(<[u8]>::to_owned);
     memory.installed.extend(found.take(MAX_EXCLUDED));
-    // It has them.
-    let _ = std::fs::remove_file(git.folder.join(INDEX));
     Ok(memory.installed.len() > known)
+}
+
+/// Whether what is new in folders of what is installed has more than `max` bytes, or more files than git stores in time.
+fn is_bulk_installed(project: &Path, changed: &[u8], max: u64) -> bool {
+    const MAX_FILES: usize = 20_000;
+    let is_installed = |path: &&[u8]| {
+        let mut folders = path.split(|byte| *byte == b'/');
+        folders.any(|name| BULK.contains(&name))
+    };
+    let paths = changed.split(|byte| *byte == 0).filter(is_installed);
+    let (mut files, mut bytes) = (0, 0_u64);
+    for path in paths {
+        files += 1;
+        let file = project.join(OsStr::from_bytes(path));
+        bytes += std::fs::symlink_metadata(file).map_or(0, |it| it.len());
+        if files > MAX_FILES || bytes > max {
+            return true;
+        }
+    }
+    false
 }
 
 /// The snapshot that this guest took last, if it is still in the repository.

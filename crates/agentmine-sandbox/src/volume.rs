@@ -83,6 +83,15 @@ impl Volumes {
     }
 
     /// Who enforces the limit, for people.
+    #[cfg(test)]
+    pub(crate) fn played() -> Self {
+        Self {
+            folder: std::env::temp_dir(),
+            empty: Arc::new(tempfile::tempfile().unwrap()),
+            size: 1 << 20,
+        }
+    }
+
     pub(crate) fn describe(&self) -> String {
         let no_room = self.room().err();
         let no_room = no_room.map(|why| format!("; at present it has none: {why}"));

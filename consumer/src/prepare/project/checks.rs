@@ -140,7 +140,7 @@ fn is_cargo_member(layout: &Layout, folder: &str) -> bool {
 /// The checks of tools that may be wrappers around others: one is enough.
 fn of_build_tools(layout: &Layout, folder: &str) -> impl Iterator<Item = String> {
     let checks = [
-        make_target(layout, folder).map(|target| format!("make {target}")),
+        make_targets(layout, folder),
         declared::just(layout, folder).map(str::to_owned),
         declared::deno(layout, folder).map(str::to_owned),
         declared::cmake(layout, folder),
@@ -148,11 +148,12 @@ fn of_build_tools(layout: &Layout, folder: &str) -> impl Iterator<Item = String>
     checks.into_iter().flatten()
 }
 
-fn make_target(layout: &Layout, folder: &str) -> Option<&'static str> {
+/// Both, where there are both: either may only run a linter, or only run the other one, which make does not repeat.
+fn make_targets(layout: &Layout, folder: &str) -> Option<String> {
     let text = layout.text(folder, "Makefile")?;
-    ["check", "test"]
-        .into_iter()
-        .find(|target| text.lines().any(|l| l.starts_with(&format!("{target}:"))))
+    let has = |target: &&str| text.lines().any(|l| l.starts_with(&format!("{target}:")));
+    let targets: Vec<&str> = ["check", "test"].into_iter().filter(has).collect();
+    (!targets.is_empty()).then(|| format!("make {}", targets.join(" ")))
 }
 
 #[cfg(test)]
@@ -317,6 +318,8 @@ mod tests {
         let make = [("Makefile", "all:\n\tcc x.c\ncheck: all\n\t./x\n")];
         assert_eq!(guessed("Makefile\nx.c", &make), ["make check"]);
         assert_eq!(guessed("Makefile\ngo.mod", &make), ["go test ./..."]);
+        let both = [("Makefile", "check: lint\ntest:\n\t./x\n")];
+        assert_eq!(guessed("Makefile", &both), ["make check test"]);
         let just = [("justfile", "test:\n\t./x\n")];
         assert_eq!(guessed("justfile", &just), ["just test"]);
         assert_eq!(

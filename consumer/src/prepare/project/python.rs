@@ -12,13 +12,12 @@ const REQUIREMENTS: [&str; 7] = [
     "requirements_test.txt",
     "test-requirements.txt",
 ];
-/// The usual names of extras and dependency groups for tests. pip only warns about an extra that a
-/// project does not have, but refuses a missing group.
-const EXTRAS: &str = "test,tests,testing,dev";
 const PIP: &str = "python3 -m pip install -q";
 /// The tables of pyproject.toml that configure pytest.
 const PYTEST: [&str; 2] = ["tool.pytest.ini_options", "tool.pytest"];
-const GROUPS: [&str; 4] = ["test", "tests", "testing", "dev"];
+/// The usual names of extras and dependency groups for tests. pip only warns about an extra that a
+/// project does not have, but refuses a missing group; uv and poetry refuse both.
+const NAMES: [&str; 4] = ["test", "tests", "testing", "dev"];
 
 /// The programs and the commands that install the project in `folder`. What its requirements files list and
 /// the project itself are installed separately, so that one does not depend on the other.
@@ -26,14 +25,17 @@ pub(super) fn installers(layout: &Layout, folder: &str) -> Vec<(&'static str, St
     let has = |name: &str| layout.has(folder, name);
     if has("uv.lock") {
         let text = layout.text(folder, "pyproject.toml").unwrap_or_default();
-        let members = match tables(text).any(|table| table == "tool.uv.workspace") {
-            true => " --all-packages",
-            false => "",
+        let more = match tables(text).any(|table| table == "tool.uv.workspace") {
+            true => " --all-packages".to_owned(),
+            false => options("--extra", &extras(text)),
         };
-        return vec![("uv", format!("uv sync --frozen{members}"))];
+        let groups = options("--group", &groups(text));
+        return vec![("uv", format!("uv sync --frozen{more}{groups}"))];
     }
     if has("poetry.lock") {
-        return vec![("poetry", "poetry install --no-interaction".into())];
+        let text = layout.text(folder, "pyproject.toml").unwrap_or_default();
+        let extras = options("--extras", &extras(text));
+        return vec![("poetry", format!("poetry install --no-interaction{extras}"))];
     }
     // A member of a workspace of uv.
     if has("pyproject.toml") && layout.above(folder, |above| layout.has(above, "uv.lock")) {
@@ -46,9 +48,9 @@ pub(super) fn installers(layout: &Layout, folder: &str) -> Vec<(&'static str, St
         found.push(("pip", format!("{PIP}{files}")));
     }
     let text = layout.text(folder, "pyproject.toml").unwrap_or_default();
-    let groups = groups(text);
+    let groups = options("--group", &groups(text));
     let is_package = has("setup.py") || tables(text).any(|t| t == "project" || t == "build-system");
-    let package = format!("{PIP} -e '.[{EXTRAS}]'");
+    let package = format!("{PIP} -e '.[{}]'", NAMES.join(","));
     match (is_package, groups.is_empty()) {
         (false, true) => {}
         (true, true) => found.push(("pip", package)),
@@ -96,21 +98,39 @@ fn tables(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `--group` arguments for the groups that pyproject.toml has.
-fn groups(text: &str) -> String {
-    let table = text
+/// The dependency groups for tests that pyproject.toml has.
+fn groups(text: &str) -> Vec<&str> {
+    lists(text, "dependency-groups")
+}
+
+/// The extras for tests that pyproject.toml has.
+fn extras(text: &str) -> Vec<&str> {
+    let mut extras = lists(text, "project.optional-dependencies");
+    extras.extend(lists(text, "tool.poetry.extras"));
+    extras.dedup();
+    extras
+}
+
+/// The keys of a table whose names are in [`NAMES`] and whose values are lists.
+fn lists<'t>(text: &'t str, table: &str) -> Vec<&'t str> {
+    let header = format!("[{table}]");
+    let lines = text
         .lines()
-        .skip_while(|line| line.trim() != "[dependency-groups]")
+        .skip_while(|line| line.trim() != header)
         .skip(1)
         .take_while(|line| !line.starts_with('['));
-    table
-        .filter_map(|line| {
-            let (key, value) = line.split_once('=')?;
-            let key = key.trim().trim_matches('"');
-            (GROUPS.contains(&key) && value.trim_start().starts_with('['))
-                .then(|| format!(" --group {key}"))
-        })
-        .collect()
+    let named = lines.filter_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        let key = key.trim().trim_matches('"');
+        (NAMES.contains(&key) && value.trim_start().starts_with('[')).then_some(key)
+    });
+    named.collect()
+}
+
+/// The option with each of these values.
+fn options(option: &str, values: &[&str]) -> String {
+    let each = values.iter().map(|value| format!(" {option} {value}"));
+    each.collect()
 }
 
 #[cfg(test)]
@@ -149,6 +169,27 @@ mod tests {
                 && !line.contains("--group lint")
                 && !line.contains("--group test"),
             "{line}"
+        );
+    }
+
+    #[test]
+    fn a_lock_file_installs_the_extras_and_groups_for_tests_too() {
+        let text = "[project]\n[project.optional-dependencies]\ntest = [\n 'pytest',\n]\ndocs = ['sphinx']\n\
+                    [dependency-groups]\ntesting = ['pytest']\n";
+        assert_eq!(
+            installed("pyproject.toml\nuv.lock", text),
+            ["uv sync --frozen --extra test --group testing"]
+        );
+        assert_eq!(
+            installed("pyproject.toml\npoetry.lock", text),
+            ["poetry install --no-interaction --extras test"]
+        );
+        assert_eq!(
+            installed(
+                "pyproject.toml\nuv.lock",
+                "[tool.uv.workspace]\nmembers = ['a']\n"
+            ),
+            ["uv sync --frozen --all-packages"]
         );
     }
 

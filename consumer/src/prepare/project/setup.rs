@@ -70,7 +70,7 @@ pub(super) fn with_corepack(found: Vec<Installer>, missing: &[String]) -> Vec<In
         probe: probe(COREPACK, ""),
         line: format!(
             "bin=\"$HOME/.local/bin\"; mkdir -p \"$bin\" && corepack enable --install-directory \"$bin\" {names} && \
-             for name in {names}; do \"$bin/$name\" --version >/dev/null || {{ rm -f \"$bin/$name\"; exit 1; }}; done"
+             for name in {names}; do COREPACK_ENABLE_STRICT=0 \"$bin/$name\" --version >/dev/null || {{ rm -f \"$bin/$name\"; exit 1; }}; done"
         ),
     };
     let others =

@@ -39,10 +39,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(900);
 const LOCAL_TIMEOUT: Duration = Duration::from_secs(120);
 const MAX_LISTING: usize = 1024 * 1024;
-/// Size of a patch that is kept, in bytes.
-const MAX_PATCH: usize = 1024 * 1024;
-/// Size limit of the list of changed files, in bytes.
-const MAX_STATS: usize = 16 * 1024 * 1024;
+/// Size limit of a patch and of the list of changed files, in bytes: a new lock file may have 100,000 lines.
+const MAX_DIFF: usize = 16 * 1024 * 1024;
 
 /// `git fetch` that leaves nothing but the named refs behind.
 /// For what is requested of commits that are here without their folders or files: an upstream that is informed of these
@@ -256,9 +254,11 @@ impl BareRepo {
     /// [`FactsError::NotFound`] when one of them was not fetched.
     pub async fn diff(&self, base: &str, head: &str) -> Result<Diff, FactsError> {
         let stats = self.diff_git(base, head, &["--numstat", "-z"])?;
-        let stats = self.computed(stats, MAX_STATS).await?;
-        let patch = self.diff_git(base, head, &["--patch", "--unified=3"])?;
-        let patch = self.computed(patch, MAX_PATCH).await?;
+        let stats = self.computed(stats, MAX_DIFF).await?;
+        // Only added lines are read.
+        let options = ["--patch", "--unified=0", "--irreversible-delete"];
+        let patch = self.diff_git(base, head, &options)?;
+        let patch = self.computed(patch, MAX_DIFF).await?;
         Ok(Diff {
             files: diff::numstat(&stats.stdout),
             patch: String::from_utf8_lossy(&patch.stdout).into_owned(),
@@ -281,7 +281,7 @@ impl BareRepo {
         git.args(["diff", "--raw", "-z", "--no-renames", "--no-abbrev"]);
         git.args(["--no-ext-diff", "--ignore-submodules=none"]);
         git.args([id(base)?, id(head)?]).arg("--").args(pathspecs);
-        let listing = self.computed(git, MAX_STATS).await?;
+        let listing = self.computed(git, MAX_DIFF).await?;
         Ok(Changed {
             files: diff::raw(&listing.stdout),
             cut: listing.cut,

@@ -90,7 +90,7 @@ async fn a_snapshot_restores_files_and_commits_elsewhere(bench: Bench) {
         .output("echo more >> 'un tracked'; git commit -qam second")
         .await;
     let tiny = first.snapshot(Some(&one.commit), 10).await.unwrap_err();
-    assert!(tiny.to_string().contains("limit is 10"), "{tiny}");
+    assert!(tiny.to_string().contains("more than 10 bytes"), "{tiny}");
     let two = first.snapshot(Some(&one.commit), 1 << 20).await.unwrap();
     let state = "git symbolic-ref HEAD; git rev-parse HEAD; git status --porcelain; \
          find . -path ./.git -prune -o -type f ! -name '*.log' -print0 | sort -z | xargs -0 sha256sum; \

@@ -281,6 +281,15 @@ fn is_temporary(status: u16, message: &str) -> bool {
         "cannot allocate memory",
         "resource temporarily unavailable",
         "too many open files",
+        // runc, while systemd is restarted or the machine is short of memory.
+        "message bus",
+        "connection timed out",
+        "connection reset",
+        "transport endpoint",
+        "oom-killed",
+        "signal: killed",
+        "from pipe: eof",
+        "deadline exceeded",
         NOT_FROZEN,
     ];
     let refusals = [
@@ -341,6 +350,9 @@ mod tests {
     fn an_engine_with_a_full_disk_may_have_room_later() {
         let full = "mkdir /var/lib/docker/overlay2/x: no space left on device";
         assert!(is_temporary(500, full));
+        let restarted = "OCI runtime create failed: runc create failed: unable to start unit \"docker-1.scope\": Message \
+                         recipient disconnected from message bus without replying";
+        assert!(is_temporary(500, restarted));
         let created = "OCI runtime create failed: mkdir /sys/fs/cgroup/x: no space left on device";
         assert!(is_temporary(500, created));
         assert!(is_temporary(503, "starting"));

@@ -132,7 +132,12 @@ impl Profile {
 
     /// Whether this error says that the engine cannot mount such file systems. Then later containers do without.
     pub(crate) fn lacks_volumes(&self, error: &SandboxError) -> bool {
-        let failed = error.to_string().contains("mount");
+        let text = error.to_string().to_lowercase();
+        let is_of_volume = ["local volume", "/dev/loop"]
+            .iter()
+            .any(|it| text.contains(it));
+        let is_full = text.contains("no space left");
+        let failed = is_of_volume && text.contains("mount") && !is_full;
         failed && self.volumes.is_ok() && self.mounts_volumes.swap(false, Ordering::Relaxed)
     }
 
@@ -145,7 +150,11 @@ impl Profile {
     /// Who enforces the disk limit, for people.
     pub(crate) fn disk_limit(&self) -> String {
         let workspace = match &self.volumes {
-            Ok(volumes) => volumes.describe(),
+            Ok(volumes) if self.mounts_volumes.load(Ordering::Relaxed) => volumes.describe(),
+            Ok(_) => watched_disk_limit(
+                self.disk_size(),
+                "the engine does not mount file systems for workspaces",
+            ),
             Err(why) => watched_disk_limit(self.disk_size(), why),
         };
         match self.disk {
@@ -351,6 +360,24 @@ fn has_storage_quota(info: &SystemInfo) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_mount_of_a_workspace_ends_their_use() {
+        let mut profile = Profile::new(&config::Docker::default(), &SystemInfo::default()).unwrap();
+        let error = |text: &str| SandboxError::Refused(text.to_owned());
+        let refused = error("failed to mount local volume: mount /dev/loop3:/v: not permitted");
+        assert!(!profile.lacks_volumes(&refused));
+        profile.volumes = Ok(Volumes::played());
+        for other in [
+            "error creating overlay mount to /var/lib/docker: no space left on device",
+            "failed to mount local volume: mount /dev/loop3:/v: no space left on device",
+        ] {
+            assert!(!profile.lacks_volumes(&error(other)), "{other}");
+        }
+        assert!(!profile.disk_limit().contains("does not mount"));
+        assert!(profile.lacks_volumes(&refused));
+        assert!(profile.disk_limit().contains("does not mount"));
+    }
 
     #[test]
     fn a_container_gets_the_configured_sizes() {

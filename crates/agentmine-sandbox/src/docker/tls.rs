@@ -2,7 +2,9 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -19,14 +21,22 @@ use crate::error::SandboxError;
 /// The port of an engine with TLS.
 const PORT: u16 = 2376;
 
-/// An engine, and what proves who is at both ends. The files are read once.
+/// An engine, and what proves who is at both ends. The files are read again after they were changed: certificates are renewed.
 pub(super) struct TlsRoute {
     host: String,
     port: u16,
     authority: String,
     name: ServerName<'static>,
-    config: Arc<ClientConfig>,
+    config: Mutex<(Stamps, Arc<ClientConfig>)>,
     files: TlsFiles,
+}
+
+/// When each of the files was changed.
+type Stamps = [Option<SystemTime>; 3];
+
+fn stamps(files: &TlsFiles) -> Stamps {
+    let of = |file: &Path| std::fs::metadata(file).and_then(|it| it.modified()).ok();
+    [of(&files.ca), of(&files.cert), of(&files.key)]
 }
 
 impl TlsRoute {
@@ -49,7 +59,7 @@ impl TlsRoute {
                 true => format!("[{host}]:{port}"),
                 false => format!("{host}:{port}"),
             },
-            config: Arc::new(client(&files).map_err(refused)?),
+            config: Mutex::new((stamps(&files), Arc::new(client(&files).map_err(refused)?))),
             files,
         })
     }
@@ -62,10 +72,24 @@ impl TlsRoute {
     pub(super) async fn open(&self) -> io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
         tcp.set_nodelay(true)?;
-        TlsConnector::from(Arc::clone(&self.config))
+        TlsConnector::from(self.config())
             .connect(self.name.clone(), tcp)
             .await
             .map_err(|err| io::Error::new(err.kind(), self.explain(&err)))
+    }
+
+    /// What the files say now; what they said before, while they cannot be read.
+    fn config(&self) -> Arc<ClientConfig> {
+        let mut known = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamps = stamps(&self.files);
+        if stamps != known.0 {
+            match client(&self.files) {
+                Ok(config) => *known = (stamps, Arc::new(config)),
+                // They may be half written.
+                Err(why) => tracing::debug!(why, "the certificates cannot be read again"),
+            }
+        }
+        Arc::clone(&known.1)
     }
 
     /// What a person can do something about. With TLS 1.3 an engine refuses our certificate only after the
@@ -115,7 +139,7 @@ impl TlsRoute {
 fn client(files: &TlsFiles) -> Result<ClientConfig, String> {
     agentmine_runtime::tls::install_default_provider();
     let TlsFiles { ca, cert, key } = files;
-    let certificates = |file: &std::path::Path| {
+    let certificates = |file: &Path| {
         let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
         let read: Vec<CertificateDer<'static>> =
             read.map_err(|err| format!("{}: {err}", file.display()))?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::limits::Held;
 use super::setup::JailSetup;
 use crate::assets::{FOLDER, GUEST};
+use crate::error::SandboxError;
 use crate::name::HOSTNAME;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
@@ -39,11 +40,20 @@ pub(super) enum Release {
     Older,
 }
 
+/// Why bubblewrap did not work.
+#[derive(Debug)]
+pub(super) enum ProbeError {
+    /// It does not on this machine.
+    Cannot(String),
+    /// The machine is short of something, which says nothing about bubblewrap.
+    NotNow(String),
+}
+
 /// Whether bubblewrap works on this machine, with exactly the flags of a sandbox, and with which options.
-pub(super) async fn probe(setup: &JailSetup) -> Result<Release, String> {
+pub(super) async fn probe(setup: &JailSetup) -> Result<Release, ProbeError> {
     match probe_as(setup, Release::Current).await {
         Ok(()) => Ok(Release::Current),
-        Err(why) if lacks_options(&why) => {
+        Err(ProbeError::Cannot(why)) if lacks_options(&why) => {
             let older = probe_as(setup, Release::Older).await;
             older.map(|()| Release::Older)
         }
@@ -56,11 +66,36 @@ fn lacks_options(why: &str) -> bool {
     ["--size", "--clearenv"].iter().any(|it| why.contains(it))
 }
 
+/// Whether this error of a program is about what the machine may have again in a moment. `settings` is [`SETTINGS`].
+pub(super) fn is_shortage(said: &str, settings: &Path) -> bool {
+    const SHORT: [&str; 9] = [
+        "no space left on device",
+        "(enospc)",
+        "disk quota exceeded",
+        "resource temporarily unavailable",
+        "cannot allocate memory",
+        "too many open files",
+        // `systemd-run`, while systemd or its message bus is restarted.
+        "failed to connect to bus",
+        "message bus",
+        "connection timed out",
+    ];
+    let said = said.to_lowercase();
+    // The same error, where no namespace is ever allowed.
+    let is_forbidden = said.contains("namespace") && is_set(settings, NAMESPACES, "0");
+    !is_forbidden && SHORT.iter().any(|it| said.contains(it))
+}
+
+/// How many namespaces of users there may be, below [`SETTINGS`].
+const NAMESPACES: &str = "user/max_user_namespaces";
+
+fn is_set(settings: &Path, name: &str, value: &str) -> bool {
+    std::fs::read_to_string(settings.join(name)).is_ok_and(|text| text.trim() == value)
+}
+
 /// What a person can do about this error of bubblewrap. `settings` is [`SETTINGS`].
 pub(super) fn remedy(why: &str, settings: &Path) -> &'static str {
-    let is = |name: &str, value: &str| {
-        std::fs::read_to_string(settings.join(name)).is_ok_and(|text| text.trim() == value)
-    };
+    let is = |name: &str, value: &str| is_set(settings, name, value);
     // "Permission denied", "Operation not permitted", "No permissions to create a new namespace".
     let is_denied = why.to_lowercase().contains("permi");
     // Error 2 (ENOENT) means that bubblewrap is not installed.
@@ -73,15 +108,25 @@ pub(super) fn remedy(why: &str, settings: &Path) -> &'static str {
         if is("kernel/unprivileged_userns_clone", "0") {
             return "set kernel.unprivileged_userns_clone to 1 with sysctl";
         }
-        if is("user/max_user_namespaces", "0") {
+        if is(NAMESPACES, "0") {
             return "set user.max_user_namespaces to 10000 with sysctl";
         }
     }
     "install bubblewrap and allow user namespaces"
 }
 
-async fn probe_as(setup: &JailSetup, release: Release) -> Result<(), String> {
-    let mut command = base(setup, release).map_err(|error| format!("the jail's /etc: {error}"))?;
+async fn probe_as(setup: &JailSetup, release: Release) -> Result<(), ProbeError> {
+    let of_machine = |what: &str, error: &io::Error| {
+        let why = format!("{what}: {error}");
+        match SandboxError::of_machine(&what, error) {
+            // bubblewrap itself.
+            _ if error.kind() == io::ErrorKind::NotFound => ProbeError::Cannot(why),
+            SandboxError::Unavailable(_) => ProbeError::NotNow(why),
+            _ => ProbeError::Cannot(why),
+        }
+    };
+    let mut command =
+        base(setup, release).map_err(|error| of_machine("the jail's /etc", &error))?;
     command.args(["--", "/usr/bin/env", "true"]).env_clear();
     let mut command = tokio::process::Command::from(command);
     command
@@ -90,17 +135,19 @@ async fn probe_as(setup: &JailSetup, release: Release) -> Result<(), String> {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let output = tokio::time::timeout(PROBE_LIMIT, command.output()).await;
-    let output = output.map_err(|_| "bwrap does not finish".to_owned())?;
-    let output = output.map_err(|err| format!("bwrap: {err}"))?;
+    let output = output
+        .map_err(|_| ProbeError::NotNow(format!("bwrap does not finish within {PROBE_LIMIT:?}")))?;
+    let output = output.map_err(|error| of_machine("bwrap", &error))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(said
-        .lines()
-        .last()
-        .unwrap_or("bwrap failed without an error message")
-        .to_owned())
+    let last = said.lines().last();
+    let why = last.unwrap_or("bwrap failed without an error message");
+    Err(match is_shortage(why, Path::new(SETTINGS)) {
+        true => ProbeError::NotNow(why.to_owned()),
+        false => ProbeError::Cannot(why.to_owned()),
+    })
 }
 
 /// The guest of a sandbox whose files are in `workspace`.
@@ -215,6 +262,21 @@ mod tests {
 
     use super::*;
     use crate::local::limits::Controller;
+
+    #[test]
+    fn a_shortage_is_not_taken_for_a_machine_without_namespaces() {
+        let settings = tempfile::tempdir().unwrap();
+        let short = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded \
+                     (ENOSPC)";
+        assert!(is_shortage(short, settings.path()));
+        assert!(!is_shortage(
+            "bwrap: No permissions to create a new namespace",
+            settings.path()
+        ));
+        std::fs::create_dir(settings.path().join("user")).unwrap();
+        std::fs::write(settings.path().join(NAMESPACES), "0\n").unwrap();
+        assert!(!is_shortage(short, settings.path()));
+    }
 
     #[test]
     fn a_jail_sees_the_limits_of_its_own_group_and_no_other() {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{Access, access};
 
+use super::programs::touch;
 use crate::name::HOSTNAME;
 
 /// The entries of the machine's `/etc` that programs need to run and to verify certificates. Never a folder
@@ -40,6 +41,7 @@ const SHOWN: &[&str] = &[
     "os-release",
     "debian_version",
     "java",
+    "java-8-openjdk",
     "java-11-openjdk",
     "java-17-openjdk",
     "java-21-openjdk",
@@ -153,6 +155,7 @@ impl Etc {
             return Ok(folder.clone());
         }
         let folder = self.compared()?;
+        touch(&folder);
         *newest = Some((Instant::now(), folder.clone()));
         Ok(folder)
     }

@@ -24,10 +24,12 @@ mod setup;
 mod state;
 mod toolchains;
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use agentmine_process::Process;
 use agentmine_runtime::config::{BackendKind, CommandExecutor};
@@ -37,7 +39,7 @@ use async_trait::async_trait;
 use tokio::process::Child;
 use tokio::sync::OnceCell;
 
-use self::bwrap::Release;
+use self::bwrap::{ProbeError, Release};
 use self::cgroup::Cgroups;
 use self::control::LocalControl;
 pub(crate) use self::jail::Jail;
@@ -69,6 +71,8 @@ struct Inner {
     require_namespaces: bool,
     accept_weaker_limits: bool,
     jail: OnceCell<WorkingJail>,
+    /// The last jail did not start.
+    fails: AtomicBool,
     /// Set once a jail without namespaces has started.
     tried: OnceCell<()>,
     cgroups: OnceCell<Cgroups>,
@@ -104,6 +108,7 @@ impl LocalBackend {
             require_namespaces: config.local.require_namespaces,
             accept_weaker_limits: config.local.accept_weaker_limits,
             jail: OnceCell::new(),
+            fails: AtomicBool::new(false),
             tried: OnceCell::new(),
             cgroups: OnceCell::new(),
             volumes: OnceCell::new(),
@@ -177,14 +182,19 @@ impl LocalBackend {
                     bubblewrap,
                     why: String::new(),
                 }),
-                Err(why) if inner.require_namespaces => Err(SandboxError::Refused(format!(
-                    "bubblewrap does not work on this machine: {why}. hint: {}, or set \
-                     command_executor.local.require_namespaces: false",
-                    remedy(&why)
+                Err(ProbeError::NotNow(why)) => Err(SandboxError::Unavailable(format!(
+                    "whether bubblewrap works on this machine is not known: {why}"
                 ))),
+                Err(ProbeError::Cannot(why)) if inner.require_namespaces => {
+                    Err(SandboxError::Refused(format!(
+                        "bubblewrap does not work on this machine: {why}. hint: {}, or set \
+                     command_executor.local.require_namespaces: false",
+                        remedy(&why)
+                    )))
+                }
                 // It cannot keep a command from the modes, times and attributes of files that its user owns, and
                 // root owns the machine's.
-                Err(why) if is_root() && !inner.accept_weaker_limits => {
+                Err(ProbeError::Cannot(why)) if is_root() && !inner.accept_weaker_limits => {
                     Err(SandboxError::Refused(format!(
                         "the worker runs as root, and bubblewrap does not work on this machine: {why}. Without it, \
                          commands could change the modes of the machine's files. hint: {}, run the worker as another \
@@ -192,7 +202,7 @@ impl LocalBackend {
                         remedy(&why)
                     )))
                 }
-                Err(why) => {
+                Err(ProbeError::Cannot(why)) => {
                     tracing::warn!(error = %why, "bubblewrap does not work on this machine; using the weaker jail");
                     Ok(WorkingJail {
                         jail: Jail::Alone,
@@ -262,13 +272,21 @@ impl LocalBackend {
         let instance = state::instance_of(&folder);
         let limits = &self.0.setup.limits;
         let mut cgroups = self.cgroups().await.clone();
+        let mut is_without = false;
         match cgroups.make(&instance, limits) {
             Ok(groups) => record.groups = groups,
-            Err(why) => cgroups = Cgroups::None(why),
+            Err(why) => {
+                is_without = true;
+                cgroups = Cgroups::None(why);
+            }
         }
         if let Err(error) = self.accept(&cgroups) {
             let _ = state::remove(&folder).await;
-            return Err(error);
+            return Err(match error {
+                // They could be made when the worker began.
+                SandboxError::Refused(why) if is_without => SandboxError::Unavailable(why),
+                error => error,
+            });
         }
         // The process that removes a jail that was never started must know its groups too.
         record.save(&folder)?;
@@ -276,10 +294,12 @@ impl LocalBackend {
         let (child, tunnel, volume) = match around("sandbox.start", launching).await {
             Ok(launched) => launched,
             Err(err) => {
+                self.0.fails.store(true, Ordering::Relaxed);
                 let _ = state::remove(&folder).await;
                 return Err(working.explained(err));
             }
         };
+        self.0.fails.store(false, Ordering::Relaxed);
         metrics::histogram!("agentmine_sandbox_start_seconds", "backend" => "local")
             .record(began.elapsed().as_secs_f64());
         let mut warnings: Vec<String> = working.warning(&cgroups).into_iter().collect();
@@ -340,12 +360,35 @@ impl LocalBackend {
                         "{missing} was removed while the jail started: {why}. {said}"
                     )));
                 }
-                Err(SandboxError::Refused(format!(
-                    "the jail did not start: {why}. {said}"
-                )))
+                let ended = tokio::time::timeout(STATUS_LIMIT, child.wait()).await;
+                let status = ended.ok().and_then(Result::ok);
+                Err(not_started(status, &why, &said))
             }
             Err(err) => Err(err),
         }
+    }
+}
+
+/// How long a jail whose tunnel has ended may take to end.
+const STATUS_LIMIT: Duration = Duration::from_secs(1);
+/// Exit code of a shell or of `systemd-run` that does not find bubblewrap, as while its package is replaced.
+const NOT_FOUND: i32 = 127;
+
+/// The error of a jail that has worked on this machine, and did not start now. The guest itself says why it refuses, so this is an
+/// end or a delay that nobody asked for; `status` is `None` if it runs on.
+fn not_started(status: Option<ExitStatus>, why: &str, said: &str) -> SandboxError {
+    let text = format!("the jail did not start: {why}. {said}");
+    let is_outage = match status {
+        None => true,
+        // For a shortage of memory the kernel ends what starts first.
+        Some(status) if status.signal().is_some() => true,
+        Some(status) => {
+            status.code() == Some(NOT_FOUND) || bwrap::is_shortage(said, Path::new(bwrap::SETTINGS))
+        }
+    };
+    match is_outage {
+        true => SandboxError::Unavailable(text),
+        false => SandboxError::Gone(text),
     }
 }
 
@@ -354,6 +397,14 @@ impl Backend for LocalBackend {
     async fn check(&self) -> Result<(), SandboxError> {
         self.accept(self.cgroups().await)?;
         if self.jail().await?.jail == Jail::Namespaces {
+            // What worked when the worker began may not work now.
+            if self.0.fails.load(Ordering::Relaxed) {
+                bwrap::probe(&self.0.setup).await.map_err(|error| {
+                    let (ProbeError::Cannot(why) | ProbeError::NotNow(why)) = error;
+                    SandboxError::Unavailable(format!("bubblewrap does not work now: {why}"))
+                })?;
+                self.0.fails.store(false, Ordering::Relaxed);
+            }
             return Ok(());
         }
         // Only a trial start shows whether Landlock works. One is enough: `/ready` asks every few seconds, and on a busy
@@ -369,6 +420,14 @@ impl Backend for LocalBackend {
             self.start(&spec).await?.remove().await
         };
         self.0.tried.get_or_try_init(try_start).await.copied()
+    }
+
+    async fn remove_unused(&self, max_age: Duration) -> Result<(), SandboxError> {
+        let state_dir = self.0.state_dir.clone();
+        let removed =
+            tokio::task::spawn_blocking(move || programs::remove_unused(&state_dir, max_age));
+        let removed = removed.await.unwrap_or(Ok(()));
+        removed.map_err(|error| SandboxError::of_machine(&self.0.state_dir.display(), &error))
     }
 
     async fn weaknesses(&self) -> Vec<String> {
@@ -468,5 +527,35 @@ impl Backend for LocalBackend {
             )));
         }
         state::remove(&self.0.state_dir.join(&found.instance)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jail_that_did_not_start_is_waited_for_where_the_machine_is_at_fault() {
+        let ended = |code: i32| Some(ExitStatus::from_raw(code << 8));
+        let killed = Some(ExitStatus::from_raw(libc::SIGKILL));
+        let short = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded \
+                     (ENOSPC)";
+        let bus = "Failed to connect to bus: No such file or directory";
+        for (status, said, is_outage) in [
+            (None, "", true),
+            (killed, "", true),
+            (ended(1), short, true),
+            (ended(1), bus, true),
+            (ended(127), "start-jail: exec: bwrap: not found", true),
+            (ended(1), "bwrap: Unknown option --bind-fd", false),
+        ] {
+            let error = not_started(status, "the end", said);
+            assert_eq!(
+                matches!(error, SandboxError::Unavailable(_)),
+                is_outage,
+                "{said}"
+            );
+            assert!(is_outage || matches!(error, SandboxError::Gone(_)));
+        }
     }
 }
