@@ -21,6 +21,8 @@ pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) ->
     hide_operator_secrets(&deps.config);
     let (deps, warm) = warm::start(deps, mode, &stop);
     let presence = Arc::new(Presence::announce(&deps.config));
+    // Before the first claim: a program that runs once ends where there is none.
+    sweep::end_leases_of_the_dead(&deps, &presence).await;
     let sweep = sweep::start(&deps, &presence);
     let mut slots = tokio::task::JoinSet::new();
     for index in 0..deps.config.consumer.concurrency {

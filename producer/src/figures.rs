@@ -26,6 +26,9 @@ const MANY_ROWS: u64 = 500;
 /// `agentmine_figures_timestamp_seconds` shows how old these are.
 pub(crate) async fn publish(deps: Arc<ProducerDeps>, draining: CancellationToken) {
     describe();
+    // Figures that are never read must become stale, too.
+    note_time();
+    let mut is_reported = false;
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let forever = async {
@@ -37,8 +40,17 @@ pub(crate) async fn publish(deps: Arc<ProducerDeps>, draining: CancellationToken
             }
             totals(&deps).await;
             match deps.store.figures().await {
-                Ok(figures) => set(&figures),
-                Err(error) => tracing::debug!(%error, "the figures of the fleet cannot be read"),
+                Ok(figures) => {
+                    is_reported = false;
+                    set(&figures);
+                }
+                Err(error) if is_reported => {
+                    tracing::debug!(%error, "the figures of the fleet cannot be read");
+                }
+                Err(error) => {
+                    is_reported = true;
+                    tracing::warn!(%error, "the figures of the fleet cannot be read");
+                }
             }
         }
     };
@@ -122,6 +134,10 @@ fn set(figures: &Figures) {
     gauge!("agentmine_ends_unreported_oldest_seconds").set(unreported.oldest.as_secs_f64());
     gauge!("agentmine_effects_unfinished").set(effects.count as f64);
     gauge!("agentmine_effects_unfinished_oldest_seconds").set(effects.oldest.as_secs_f64());
+    note_time();
+}
+
+fn note_time() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     gauge!("agentmine_figures_timestamp_seconds").set(now.unwrap_or_default().as_secs_f64());
 }

@@ -41,6 +41,17 @@ impl Freezer {
         all.into_iter().map(|(sandbox, _)| sandbox).collect()
     }
 
+    /// Whether one of them is gone for another reason than what ran in it.
+    pub(crate) async fn any_ended_from_outside(&self) -> bool {
+        let state = self.0.lock().await;
+        for (sandbox, _) in &state.sandboxes {
+            if sandbox.ended_from_outside().await {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Freezes a sandbox until it is released, even if the store answers again meanwhile.
     pub(crate) async fn hold(&self, name: &str) -> Result<(), SandboxError> {
         let mut state = self.0.lock().await;

@@ -168,7 +168,14 @@ async fn cause(ctx: &SessionContext, error: SessionError) -> SessionError {
             )
     );
     match of_sandbox {
-        true => ctx.engine_answers().await.err().unwrap_or(error),
+        true => match ctx.engine_answers().await {
+            Err(away) => away,
+            Ok(()) if ctx.freezer.any_ended_from_outside().await => {
+                let why = error.to_string();
+                SessionError::EngineGone(SandboxError::Unavailable(why))
+            }
+            Ok(()) => error,
+        },
         false => error,
     }
 }

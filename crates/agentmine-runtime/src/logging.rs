@@ -35,6 +35,8 @@ pub fn init(log: &Log, secrets: impl IntoIterator<Item = Secret>) -> Result<()> 
     };
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Otherwise it prints that an event could not be written, to where it could not be written, and panics.
+        .log_internal_errors(false)
         .with_writer(EventLines(colors));
     let started = match log.format {
         LogFormat::Json => lines
@@ -72,7 +74,8 @@ impl<'a> MakeWriter<'a> for EventLines {
 
 impl Write for EventLines {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(line(event, self.0).as_bytes())?;
+        // On a full disk, or after the reader of a pipe has ended, the line is lost and nothing else.
+        let _ = io::stderr().write_all(line(event, self.0).as_bytes());
         Ok(event.len())
     }
 

@@ -208,6 +208,11 @@ pub trait Sandbox: Send + Sync + 'static {
     async fn next_outbound(&self) -> Option<Outbound>;
     /// Waits until the sandbox is gone by itself. Returns the reason.
     async fn gone(&self) -> String;
+    /// Whether it is gone and what ran in it is not the cause, as far as the engine knows: the engine was restarted, or the
+    /// connection to it was cut.
+    async fn ended_from_outside(&self) -> bool {
+        false
+    }
     /// Freezes every process in it.
     async fn pause(&self) -> Result<(), SandboxError>;
     /// Lets them continue.

@@ -35,8 +35,21 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
 
 /// The embedded mode's database.
 pub(crate) fn database_url() -> Result<String> {
-    Ok(format!(
-        "sqlite:{}",
-        state_dir()?.join("agentmine.db").display()
-    ))
+    let path = state_dir()?.join("agentmine.db");
+    Ok(format!("sqlite:{}", in_url(&path.display().to_string())))
+}
+
+/// A path without what has a meaning in a URL.
+fn in_url(path: &str) -> String {
+    path.replace('%', "%25").replace('?', "%3F")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_folder_may_have_characters_of_urls() {
+        assert_eq!(in_url("/ci/a%2Fb?c#d"), "/ci/a%252Fb%3Fc#d");
+    }
 }

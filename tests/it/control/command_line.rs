@@ -231,6 +231,25 @@ fn output_that_does_not_fit_on_the_disk_is_an_error() {
     }
 }
 
+/// The disk of the log is full.
+#[test]
+fn a_log_that_cannot_be_written_is_lost_and_nothing_else() {
+    let world = World::new();
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    let mut command = Command::new(binary("agentmine"));
+    world.environment(&mut command);
+    let done = command
+        .arg("demo")
+        .env("AGENTMINE_LOG", "debug")
+        .current_dir(world.project())
+        .stderr(full.unwrap())
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(done.status.code(), Some(0), "{stdout}");
+    assert!(stdout.contains("Done: task"), "{stdout}");
+}
+
 #[test]
 fn a_reader_that_wants_no_more_is_no_error() {
     let world = World::new();

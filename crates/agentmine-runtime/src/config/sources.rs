@@ -231,7 +231,14 @@ impl Sources {
             File::Path(path) => Some(path.clone()),
             File::Search(working_folder) => {
                 let places = self.usual_places(*working_folder);
-                places.into_iter().find(|path| path.is_file())
+                // What is there and cannot be read is a fault, and no reason to read another one.
+                let is_there = |path: &PathBuf| match path.symlink_metadata() {
+                    Ok(_) => true,
+                    Err(error) => {
+                        !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+                    }
+                };
+                places.into_iter().find(is_there)
             }
         }
     }

@@ -861,6 +861,28 @@ fn the_usual_places_are_searched_in_order() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_not_passed_over() {
+    let home = tempfile::tempdir().unwrap();
+    let [first, second] = ["xdg", ".config"].map(|folder| {
+        let folder = home.path().join(folder).join("agentmine");
+        std::fs::create_dir_all(&folder).unwrap();
+        folder.join("config.yaml")
+    });
+    std::fs::write(second, "model: {name: other}").unwrap();
+    let xdg = home.path().join("xdg");
+    let env = [("HOME", home.path()), ("XDG_CONFIG_HOME", &xdg)];
+    let env = env.map(|(key, path)| (key, path.to_str().unwrap()));
+    let sources = Sources::from_process(None).with_env(env);
+    assert_eq!(load(&sources).unwrap().model.name, "other");
+    // As Docker makes it where the file to be mounted does not exist.
+    std::fs::create_dir(&first).unwrap();
+    assert!(faults(&sources).contains("xdg/agentmine/config.yaml"));
+    std::fs::remove_dir(&first).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/config.yaml", &first).unwrap();
+    assert!(faults(&sources).contains("xdg/agentmine/config.yaml"));
+}
+
+#[test]
 fn the_schema_in_docs_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.schema.json");
     let mut schema = json_schema();

@@ -51,6 +51,10 @@ pub(crate) trait Control: Send + Sync + 'static {
     async fn pause(&self) -> Result<(), SandboxError>;
     async fn unpause(&self) -> Result<(), SandboxError>;
     async fn remove(&self) -> Result<(), SandboxError>;
+    /// See [`Sandbox::ended_from_outside`].
+    async fn ended_from_outside(&self) -> bool {
+        false
+    }
 }
 
 /// A running sandbox of any backend.
@@ -266,6 +270,11 @@ impl<C: Control> Sandbox for Running<C> {
 
     async fn gone(&self) -> String {
         self.tunnel.ended().await
+    }
+
+    async fn ended_from_outside(&self) -> bool {
+        let ended = tokio::time::timeout(Duration::from_millis(100), self.tunnel.ended()).await;
+        ended.is_ok() && self.control.ended_from_outside().await
     }
 
     async fn pause(&self) -> Result<(), SandboxError> {

@@ -77,6 +77,10 @@ impl Control for Container {
             .await
     }
 
+    async fn ended_from_outside(&self) -> bool {
+        self.engine.ended_from_outside(&self.id).await
+    }
+
     async fn remove(&self) -> Result<(), SandboxError> {
         around("sandbox.remove", self.engine.remove(&self.id)).await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentmine_runtime::config;
 use bollard::errors::Error;
-use bollard::models::SystemInfo;
+use bollard::models::{ContainerState, SystemInfo};
 use bollard::query_parameters::{
     InspectContainerOptions, RemoveContainerOptions, StopContainerOptions,
 };
@@ -197,6 +197,22 @@ impl Engine {
         )))
     }
 
+    /// Whether a container whose tunnel has ended was not ended by what runs in it: it runs, was removed, or was stopped as an engine
+    /// does that is restarted. False if the engine does not answer.
+    pub(super) async fn ended_from_outside(&self, id: &str) -> bool {
+        let inspected = self
+            .try_call(|docker| async move {
+                docker
+                    .inspect_container(id, None::<InspectContainerOptions>)
+                    .await
+            })
+            .await;
+        match inspected {
+            Ok(container) => is_from_outside(&container.state.unwrap_or_default()),
+            Err(err) => is_missing(&err),
+        }
+    }
+
     async fn remove_once(&self, id: &str) -> Result<(), Error> {
         let inspected = self
             .try_call(|docker| async move {
@@ -269,6 +285,12 @@ pub(super) fn is_missing(err: &Error) -> bool {
             ..
         }
     )
+}
+
+fn is_from_outside(state: &ContainerState) -> bool {
+    // The guest ends by itself when its connection does, and by SIGTERM.
+    let is_stopped = matches!(state.exit_code, Some(0 | 143)) && state.oom_killed != Some(true);
+    state.running == Some(true) || is_stopped
 }
 
 /// Whether the engine cannot do it now, as opposed to never. It answers 500 to almost everything that is not the
@@ -345,6 +367,21 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn a_container_is_ended_from_outside_unless_it_was_killed() {
+        let of = |running, exit_code, oom_killed| {
+            is_from_outside(&ContainerState {
+                running: Some(running),
+                exit_code: Some(exit_code),
+                oom_killed: Some(oom_killed),
+                ..ContainerState::default()
+            })
+        };
+        assert!(of(true, 0, false) && of(false, 0, false) && of(false, 143, false));
+        assert!(!of(false, 137, true) && !of(false, 137, false) && !of(false, 143, true));
+        assert!(!of(false, 1, false));
+    }
 
     #[test]
     fn an_engine_with_a_full_disk_may_have_room_later() {

@@ -148,7 +148,13 @@ impl DockerBackend {
                 }
             })
             .await?;
-        open_tunnel(streams).await
+        match open_tunnel(streams).await {
+            // Nothing of the task has run in it.
+            Err(SandboxError::Gone(why)) if self.engine.ended_from_outside(id).await => Err(
+                SandboxError::Unavailable(format!("the container did not start: {why}")),
+            ),
+            opened => opened,
+        }
     }
 
     /// Creates and starts a container, and removes it again if that fails.
@@ -211,11 +217,12 @@ impl DockerBackend {
         let began = Instant::now();
         let image = image.unwrap_or(&self.config.base_image);
         let again = || self.create_and_start(identity, image, template.clone());
+        let used = self.profile.uses();
         let running = match again().await {
             // The volume was removed and came back empty; another one is found or made.
             Err(error) if programs::are_missing(&error) => again().await?,
-            Err(error) if self.profile.lacks_v6(&error) => again().await?,
-            Err(error) if self.profile.lacks_volumes(&error) => {
+            Err(error) if self.profile.lacks_v6(used, &error) => again().await?,
+            Err(error) if self.profile.lacks_volumes(used, &error) => {
                 tracing::warn!(%error, "the engine does not mount file systems for workspaces; the guest watches the disk limit");
                 again().await?
             }

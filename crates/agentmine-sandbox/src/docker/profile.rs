@@ -130,21 +130,35 @@ impl Profile {
         volumes.make_or_warn(owner, content).await
     }
 
-    /// Whether this error says that the engine cannot mount such file systems. Then later containers do without.
-    pub(crate) fn lacks_volumes(&self, error: &SandboxError) -> bool {
+    /// What containers are made with now.
+    pub(crate) fn uses(&self) -> Uses {
+        Uses {
+            loopback_v6: self.loopback_v6.load(Ordering::Relaxed),
+            volumes: self.volumes.is_ok() && self.mounts_volumes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether this error of a container that was made with `used` says that the engine cannot mount such file systems. Then later
+    /// containers do without.
+    pub(crate) fn lacks_volumes(&self, used: Uses, error: &SandboxError) -> bool {
         let text = error.to_string().to_lowercase();
-        let is_of_volume = ["local volume", "/dev/loop"]
-            .iter()
-            .any(|it| text.contains(it));
+        let kinds = ["local volume", "/dev/loop", "mounting volume"];
+        let is_of_volume = kinds.iter().any(|it| text.contains(it));
         let is_full = text.contains("no space left");
         let failed = is_of_volume && text.contains("mount") && !is_full;
-        failed && self.volumes.is_ok() && self.mounts_volumes.swap(false, Ordering::Relaxed)
+        if failed && used.volumes {
+            self.mounts_volumes.store(false, Ordering::Relaxed);
+        }
+        failed && used.volumes
     }
 
     /// Whether this error says that the engine's kernel has no IP version 6. Then later containers do without.
-    pub(crate) fn lacks_v6(&self, error: &SandboxError) -> bool {
+    pub(crate) fn lacks_v6(&self, used: Uses, error: &SandboxError) -> bool {
         let missing = error.to_string().contains("disable_ipv6");
-        missing && self.loopback_v6.swap(false, Ordering::Relaxed)
+        if missing {
+            self.loopback_v6.store(false, Ordering::Relaxed);
+        }
+        missing && used.loopback_v6
     }
 
     /// Who enforces the disk limit, for people.
@@ -357,6 +371,13 @@ fn has_storage_quota(info: &SystemInfo) -> bool {
     }
 }
 
+/// What the engine may turn out not to have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Uses {
+    loopback_v6: bool,
+    volumes: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,16 +387,21 @@ mod tests {
         let mut profile = Profile::new(&config::Docker::default(), &SystemInfo::default()).unwrap();
         let error = |text: &str| SandboxError::Refused(text.to_owned());
         let refused = error("failed to mount local volume: mount /dev/loop3:/v: not permitted");
-        assert!(!profile.lacks_volumes(&refused));
+        assert!(!profile.lacks_volumes(profile.uses(), &refused));
         profile.volumes = Ok(Volumes::played());
         for other in [
             "error creating overlay mount to /var/lib/docker: no space left on device",
             "failed to mount local volume: mount /dev/loop3:/v: no space left on device",
         ] {
-            assert!(!profile.lacks_volumes(&error(other)), "{other}");
+            let lacks = profile.lacks_volumes(profile.uses(), &error(other));
+            assert!(!lacks, "{other}");
         }
         assert!(!profile.disk_limit().contains("does not mount"));
-        assert!(profile.lacks_volumes(&refused));
+        let used = profile.uses();
+        assert!(profile.lacks_volumes(used, &refused));
+        // Another container was begun before.
+        assert!(profile.lacks_volumes(used, &refused));
+        assert!(!profile.lacks_volumes(profile.uses(), &refused));
         assert!(profile.disk_limit().contains("does not mount"));
     }
 

@@ -15,9 +15,13 @@ pub(super) async fn find(engine: &Engine, info: &SystemInfo, size: u64) -> Resul
         return Err("the engine is not reached over a socket of this machine".into());
     }
     let options = info.security_options.iter().flatten();
-    // Such an engine may mount nothing.
-    if let Some(of) = options.into_iter().find(|it| it.contains("rootless")) {
-        return Err(format!("the engine runs without rights ({of})"));
+    // Such an engine may mount nothing, or has other users than the file system.
+    let kinds = ["rootless", "userns"];
+    let is_other = |option: &&String| kinds.iter().any(|kind| option.contains(kind));
+    if let Some(of) = options.into_iter().find(is_other) {
+        return Err(format!(
+            "root of the engine's containers is another user ({of})"
+        ));
     }
     let root = info.docker_root_dir.as_deref().unwrap_or_default();
     if !shares_files(engine).await? {

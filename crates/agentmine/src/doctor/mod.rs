@@ -82,11 +82,12 @@ async fn all(mut config: Config, sources: &Sources, limit: Duration) -> Vec<Repo
             limit,
             services::trackers(config, kind, clocks_ref)
         ),
-        within(
-            "database",
-            limit,
-            services::database(config, kind, clocks_ref)
-        ),
+        within("database", limit, async {
+            match &state {
+                Some(_) => vec![Finding::skipped("there is no state folder")],
+                None => services::database(config, kind, clocks_ref).await,
+            }
+        }),
         within("broker", limit, services::broker(config)),
         within("sandbox", limit, services::sandbox(config, kind)),
         within("model", limit, services::model(config, clocks_ref)),

@@ -4,10 +4,10 @@
 //! reaches the server by a name that it rebinds. Each request needs a token: every user of the machine can connect to a
 //! loopback address. The token is in the environment, or in a file that its owner alone can read.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use agentmine_control::mcp::{Context, ControlServer};
@@ -45,43 +45,49 @@ pub(super) async fn serve(context: Context, addr: SocketAddr) -> Result<Exit> {
 
 /// The token of the environment, else that of the file, which is created with a new one.
 fn token() -> Result<String> {
-    let (token, from) = match std::env::var(VARIABLE) {
-        Ok(token) if !token.is_empty() => (token, VARIABLE.to_owned()),
+    let hint =
+        format!("use at least {SHORTEST} characters, for example from `openssl rand -hex 32`");
+    let (token, from, hint) = match std::env::var(VARIABLE) {
+        Ok(token) if !token.trim().is_empty() => {
+            (token.trim().to_owned(), VARIABLE.to_owned(), hint)
+        }
         Ok(_) | Err(_) => {
             let file = state_dir()?.join(FILE);
             let token = of_file(&file)?;
             note(format!("the token of this server is in {}", file.display()));
-            (token, file.display().to_string())
+            let shown = file.display().to_string();
+            let hint = format!("`rm {shown}`: the next start creates a new token");
+            (token, shown, hint)
         }
     };
     let is_token = token.len() >= SHORTEST && token.bytes().all(|b| b.is_ascii_graphic());
     if !is_token {
         let what =
             format!("the token of {from} is short, or has characters other than visible ASCII");
-        return Err(Failure::new(Exit::Config, what)
-            .hint(format!(
-                "use at least {SHORTEST} characters, for example from `openssl rand -hex 32`"
-            ))
-            .into());
+        return Err(Failure::new(Exit::Config, what).hint(hint).into());
     }
     Ok(token)
 }
 
 fn of_file(path: &Path) -> Result<String> {
-    let mut options = OpenOptions::new();
-    let new = options.write(true).create_new(true).mode(0o600).open(path);
-    match new {
-        Ok(file) => created(file).with_context(|| format!("{} cannot be written", path.display())),
+    if path.symlink_metadata().is_ok() {
+        return read(path);
+    }
+    match created(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => read(path),
-        Err(error) => Err(error).with_context(|| format!("{} cannot be created", path.display())),
+        created => created.with_context(|| format!("{} cannot be written", path.display())),
     }
 }
 
-/// 244 random bits.
-fn created(mut file: File) -> std::io::Result<String> {
+/// 244 random bits, in a file that appears whole.
+fn created(path: &Path) -> std::io::Result<String> {
     let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let folder = path.parent().unwrap_or(path);
+    // Of mode 0600.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(token.as_bytes())?;
-    file.sync_all()?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path)?;
     Ok(token)
 }
 

@@ -76,6 +76,12 @@ pub(super) fn validate(config: &Config, tree: &Node, faults: &mut Vec<SettingFau
             || "the scheme `https`".into(),
             "`http://…`: a collector nearby, which forwards the traces over TLS",
         );
+        rules.expect(
+            "traces.endpoint",
+            endpoint.query().is_none(),
+            || "a query".into(),
+            "a URL without one: keep credentials in the collector",
+        );
     }
     rules.expect(
         "log.level",
