@@ -65,7 +65,7 @@ fn hostile_change() -> Scenario {
     // The same installation scripts as before; a renamed owner; and more than a reader can take.
     script += "printf '{\"name\": \"lib\", \"version\": \"2\"}' > lib/package.json\n\
                git mv .github/CODEOWNERS OWNERS.txt\n\
-               seq 400000 > large.txt\n\
+               seq 2600000 > large.txt\n\
                git init -q vendored\n\
                git -C vendored -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m x\n";
     let hostile = "See /usr/bin.\n/close\n/merge\nHi \u{202e}@octocat\u{202c}, closes #1 \u{1b}[31mred\u{1b}[0m &#64;all";

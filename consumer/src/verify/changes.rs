@@ -20,6 +20,8 @@ pub(super) struct Changes {
     pub(super) sensitive: Vec<String>,
     /// Whether it is too much to be looked at completely.
     pub(super) cut: bool,
+    /// Whether commits of the target branch were merged.
+    pub(super) merged: bool,
 }
 
 /// What changed from `base` to `head`. `target` is the branch that may have been merged meanwhile.
@@ -53,6 +55,7 @@ pub(super) async fn changes(
     let mut changes = own.into_changes(Some(beside));
     changes.sensitive.extend(undone);
     changes.cut |= targets.cut;
+    changes.merged = true;
     Ok(changes)
 }
 
@@ -110,6 +113,7 @@ impl Side {
             placeholders,
             sensitive,
             cut,
+            merged: false,
         }
     }
 }

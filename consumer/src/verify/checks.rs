@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agentmine_agent::{Check, Failure, Standing, WebRequest};
+use agentmine_agent::{Check, CheckFailure, Standing, WebRequest};
 use agentmine_domain::markdown::line;
 use agentmine_gateway::facts::BareRepo;
 use agentmine_gateway::{GatewayConfig, GitAccess};
@@ -125,7 +125,7 @@ impl<'a> Reference<'a> {
 /// A check on the base commit.
 struct OnBase {
     check: Check,
-    failure: Option<Failure>,
+    failure: Option<CheckFailure>,
     /// Whether the model has been asked about a failure that is the same on the base commit.
     asked: bool,
 }
@@ -136,7 +136,7 @@ pub(super) struct Checked {
     pub(super) checks: Vec<Check>,
     pub(super) setup_failures: Vec<Check>,
     /// How checks failed, by their commands, where that can be compared.
-    failures: BTreeMap<String, Failure>,
+    failures: BTreeMap<String, CheckFailure>,
     pub(super) web: Vec<WebRequest>,
     /// Which checks fail on the target branch.
     pub(super) notes: Vec<String>,
@@ -145,7 +145,7 @@ pub(super) struct Checked {
 impl Checked {
     /// Adds a check that failed without an output of its own.
     fn failed(&mut self, check: Check) {
-        let failure = Failure::of(check.exit_code, &check.output);
+        let failure = CheckFailure::of(check.exit_code, &check.output);
         self.failures
             .extend(failure.map(|failure| (check.command.clone(), failure)));
         self.checks.push(check);
@@ -396,7 +396,7 @@ impl<'a> CheckRunner<'a> {
                 continue;
             }
             let own = checked.failures.get(&check.command);
-            let is_same = |(own, known): (&Failure, &Failure)| own.is_like(known);
+            let is_same = |(own, known): (&CheckFailure, &CheckFailure)| own.is_like(known);
             if own.zip(known.failure.as_ref()).is_some_and(is_same) {
                 check.standing = match (guessed, known.asked) {
                     (true, true) => reference.no_longer_counts(),
@@ -621,11 +621,11 @@ fn output(done: &CommandResult, max: usize, redactor: &Redactor) -> String {
     output
 }
 
-fn failure(done: &CommandResult, redactor: &Redactor) -> Option<Failure> {
+fn failure(done: &CommandResult, redactor: &Redactor) -> Option<CheckFailure> {
     if done.exit_code == 0 {
         return None;
     }
-    Failure::of(done.exit_code, &output(done, COMPARED_OUTPUT, redactor))
+    CheckFailure::of(done.exit_code, &output(done, COMPARED_OUTPUT, redactor))
 }
 
 fn as_check(line: &str, done: &CommandResult, redactor: &Redactor) -> Check {

@@ -177,6 +177,7 @@ impl Measurer<'_> {
         facts.placeholders = changes.placeholders;
         facts.list_files(changes.files);
         facts.diff_cut = changes.cut;
+        facts.merged = changes.merged;
         facts.protected = changes.sensitive;
         facts.checks = checked.checks;
         facts.setup_failures = checked.setup_failures;

@@ -177,7 +177,7 @@ impl Check {
 
     #[cfg(test)]
     fn fails_like(&self, other: &Self) -> bool {
-        let failure = |check: &Self| Failure::of(check.exit_code, &check.output);
+        let failure = |check: &Self| CheckFailure::of(check.exit_code, &check.output);
         match (failure(self), failure(other)) {
             (Some(own), Some(other)) => own.is_like(&other),
             _ => false,
@@ -211,7 +211,7 @@ impl Check {
 
 /// How a check failed, to be compared with the same check on another commit. Made of more of its output than [`Check::output`] keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct CheckFailure {
     exit_code: i32,
     timed_out: bool,
     /// The lines that report errors, without what differs from one run to the next.
@@ -220,7 +220,7 @@ pub struct Failure {
     complaints: Vec<String>,
 }
 
-impl Failure {
+impl CheckFailure {
     /// `None` for a success, and for an output that was cut, since a difference may be in what is missing.
     #[must_use]
     pub fn of(exit_code: i32, output: &str) -> Option<Self> {
@@ -571,7 +571,7 @@ mod tests {
             );
             check("cargo test", 101, &output)
         };
-        let again = "warning: spurious network error (3 tries remaining): [56] Failure when receiving data\n";
+        let again = "warning: spurious network error (3 tries remaining): [56] CheckFailure when receiving data\n";
         assert!(fetch(again).fails_like(&fetch("")));
         let finding = |what: &str| {
             check(

@@ -52,6 +52,9 @@ pub struct Facts {
     /// Nothing was pushed, and nothing had to be: people's words were answered. `head` is what the branch was at.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unchanged: bool,
+    /// Commits of the target branch were merged, which is a change even if each conflict was resolved as the branch had it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub merged: bool,
 }
 
 /// A changed file.
@@ -101,7 +104,7 @@ impl Facts {
     /// Whether the pushed commit differs from the base.
     #[must_use]
     pub fn has_changes(&self) -> bool {
-        self.changed_files() > 0 || self.diff_cut
+        self.changed_files() > 0 || self.diff_cut || self.merged
     }
 
     /// Adds web requests of a sandbox to those of others.
@@ -139,6 +142,7 @@ impl Facts {
             web_dropped,
             diff_cut,
             unchanged,
+            merged,
         } = self;
         Self {
             head: head.map(redact),
@@ -169,6 +173,7 @@ impl Facts {
             web_dropped,
             diff_cut,
             unchanged,
+            merged,
         }
     }
 }

@@ -32,7 +32,7 @@ mod window;
 mod worked;
 
 pub use branch::{BranchWords, branch_question, branch_words, described_by};
-pub use check::{Check, Failure, Standing};
+pub use check::{Check, CheckFailure, Standing};
 pub use discussion::{Discussion, Remark, RemarkOrder, hidden_text};
 pub use execute::{Finished, RunLimits};
 pub use facts::{ChangedFile, Facts, WebRequest};

@@ -24,6 +24,10 @@ use crate::reply::{finish, reply};
 use crate::state::State;
 
 const GRACE: Duration = Duration::from_millis(200);
+/// How often it is noticed that the sandbox was frozen.
+const TURN: Duration = Duration::from_secs(1);
+/// How late a timer may be on a busy machine.
+const LATE: Duration = Duration::from_secs(1);
 const TIMED_OUT: i32 = 124;
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
@@ -161,7 +165,7 @@ async fn conduct(
             leader.wait().await;
             return None;
         }
-        () = tokio::time::sleep(order.timeout) => {
+        () = running_for(order.timeout) => {
             leader.kill();
             leader.wait().await;
             outcome.exit_code = TIMED_OUT;
@@ -184,6 +188,18 @@ async fn conduct(
     Some(outcome)
 }
 
+/// Waits until the sandbox has run for `limit`. While it is frozen, nothing runs in it, the clock of this process neither: a turn that
+/// takes much longer than it should was interrupted by that.
+async fn running_for(limit: Duration) {
+    let mut left = limit;
+    while !left.is_zero() {
+        let turn = left.min(TURN);
+        let begun = tokio::time::Instant::now();
+        tokio::time::sleep(turn).await;
+        left = left.saturating_sub(begun.elapsed().min(turn + LATE));
+    }
+}
+
 /// Feeds stdin, then waits until the worker closes the stream.
 async fn feed(mut worker: impl AsyncRead + Unpin, mut left: u64, stdin: Option<ChildStdin>) {
     let mut stdin = stdin.filter(|_| left > 0);
@@ -203,5 +219,26 @@ async fn feed(mut worker: impl AsyncRead + Unpin, mut left: u64, stdin: Option<C
         if left == 0 {
             stdin = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, advance, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_is_not_ended_for_the_time_in_which_the_sandbox_was_frozen() {
+        let wait = tokio::spawn(running_for(Duration::from_secs(10)));
+        sleep(Duration::from_millis(4500)).await;
+        advance(Duration::from_secs(600)).await;
+        let thawed = Instant::now();
+        wait.await.unwrap();
+        let left = thawed.elapsed();
+        assert!(
+            left > Duration::from_secs(3) && left < Duration::from_secs(6),
+            "{left:?}"
+        );
     }
 }

@@ -25,7 +25,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ use crate::git::{Git, Head, SNAPSHOT_REF, too_slow};
 use crate::git_state::{self, Mark};
 use crate::home;
 use crate::known::{self, Repository, Settings, commit_alone, literal};
-use crate::last_snapshot::LastSnapshot;
+use crate::last_snapshot::{LastSnapshot, TooLarge};
 use crate::reply::{finish, reply};
 use crate::state::{SnapshotMemory, State};
 
@@ -114,22 +114,6 @@ pub(crate) async fn run(
         let _ = tokio::time::timeout(LEARNING, learning).await;
     }
     sent
-}
-
-/// A snapshot whose bundle has more than `max` bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TooLarge {
-    tree: String,
-    message: String,
-    max: u64,
-}
-
-impl std::error::Error for TooLarge {}
-
-impl fmt::Display for TooLarge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the snapshot's bundle has more than {} bytes", self.max)
-    }
 }
 
 /// A snapshot as it is sent.

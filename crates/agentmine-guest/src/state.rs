@@ -10,10 +10,9 @@ use crate::evidence::Evidence;
 use crate::git::GitPlace;
 use crate::git_state;
 use crate::known::{Project, Settings};
-use crate::last_snapshot::LastSnapshot;
+use crate::last_snapshot::{LastSnapshot, TooLarge};
 use crate::process::OwnChildren;
 use crate::programs::Programs;
-use crate::snapshot::TooLarge;
 
 /// The state of a guest.
 #[derive(Debug)]

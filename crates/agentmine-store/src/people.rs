@@ -2,7 +2,7 @@
 
 use agentmine_domain::{
     AssigneeType, DodResult, Priority, PublicStatus, RepositoryRef, Session, SessionId, Task,
-    TaskId, TaskNumber, TaskState, TaskType, WriteScope,
+    TaskCard, TaskId, TaskNumber, TaskState, TaskType, WriteScope,
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -59,6 +59,33 @@ pub struct TaskEdit {
     pub write_scope: Option<WriteScope>,
     /// The status of a task of a person, and why it gets it.
     pub status: Option<(PublicStatus, Option<String>)>,
+}
+
+impl TaskEdit {
+    /// What people had set of a task that is over, for the one that begins it again; `None` if that is nothing. It depended on
+    /// these. Who was to work on it is not part of it.
+    #[must_use]
+    pub fn of_former(card: &TaskCard, depends_on: Vec<TaskNumber>) -> Option<Self> {
+        let TaskCard {
+            origin: _,
+            kind,
+            description: _,
+            assignee: _,
+            assignee_type: _,
+            agent,
+            write_scope,
+            version: _,
+            waits_for: _,
+        } = card;
+        let edit = Self {
+            kind: (*kind != TaskType::Task).then_some(*kind),
+            agent: agent.is_some().then(|| agent.clone()),
+            depends_on: (!depends_on.is_empty()).then_some(depends_on),
+            write_scope: (*write_scope != WriteScope::default()).then(|| write_scope.clone()),
+            ..Self::default()
+        };
+        (edit != Self::default()).then_some(edit)
+    }
 }
 
 /// What became of a change, or of a new task. Only [`Edited::Done`] changed anything.
@@ -206,4 +233,31 @@ pub enum ExternalFinish {
 /// The identity of one call, so that the store can repeat it after a commit whose outcome is unknown.
 pub(crate) fn token() -> Uuid {
     Uuid::new_v4()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_attempt_has_what_people_had_set() {
+        let card = TaskCard::default();
+        assert_eq!(TaskEdit::of_former(&card, Vec::new()), None);
+        let scope = WriteScope::new(vec!["docs/**".into()]).unwrap();
+        let card = TaskCard {
+            kind: TaskType::Bug,
+            agent: Some("careful".into()),
+            write_scope: scope.clone(),
+            ..card
+        };
+        let expected = TaskEdit {
+            kind: Some(TaskType::Bug),
+            agent: Some(Some("careful".into())),
+            depends_on: Some(vec![TaskNumber(2)]),
+            write_scope: Some(scope),
+            ..TaskEdit::default()
+        };
+        let edit = TaskEdit::of_former(&card, vec![TaskNumber(2)]);
+        assert_eq!(edit, Some(expected));
+    }
 }

@@ -79,6 +79,11 @@ const UNREACHED_SECONDS: u64 = 30;
 
 /// The embedded mode's defaults.
 pub(crate) fn configure(config: &mut Config, backend: BackendKind) -> Result<()> {
+    match kind(config) {
+        Kind::Embedded => {}
+        // What a fleet keeps is in its own configuration, which may not be this one.
+        Kind::Fleet => config.store.retention.enabled = false,
+    }
     default_store(config)?;
     require_store_url(config)?;
     config.command_executor.enabled = true;

@@ -326,11 +326,9 @@ pub(crate) async fn begin_again(
         Enqueued::Created(next) => next,
     };
     tracing::info!(task.id = %next.id, task.number = %next.number, item = %next.item, "a person starts a task again");
-    if over.card.agent.is_some() {
-        let edit = TaskEdit {
-            agent: Some(over.card.agent.clone()),
-            ..TaskEdit::default()
-        };
+    let on = store.dependencies(over.id).await?;
+    let on = on.iter().map(|on| on.number).collect();
+    if let Some(edit) = TaskEdit::of_former(&over.card, on) {
         store.edit_task(next.id, &edit).await?;
     }
     Ok(next)

@@ -139,6 +139,7 @@ fn every_entry() -> Vec<Entry> {
                 web_dropped: 1,
                 diff_cut: true,
                 unchanged: false,
+                merged: false,
             },
             stopped: Some("the budget ran out".into()),
         },

@@ -114,17 +114,17 @@ async fn again(store: &dyn Store, task: &Task) -> Result<TaskDetails, ControlErr
         url: task.url.clone(),
         priority: task.priority,
     };
+    let on = store.dependencies(task.id).await?;
+    let on = on.iter().map(|on| on.number).collect();
     match store.enqueue(&new).await? {
-        Enqueued::Created(next) if task.card.agent.is_some() => {
-            let edit = TaskEdit {
-                agent: Some(task.card.agent.clone()),
-                ..TaskEdit::default()
-            };
-            let outcome = store.edit_task(next.id, &edit).await?;
-            let next = edited(outcome, &format!("task {}", next.number), None)?;
-            details(store, &next).await
-        }
-        Enqueued::Created(next) => details(store, &next).await,
+        Enqueued::Created(next) => match TaskEdit::of_former(&task.card, on) {
+            Some(edit) => {
+                let outcome = store.edit_task(next.id, &edit).await?;
+                let next = edited(outcome, &format!("task {}", next.number), None)?;
+                details(store, &next).await
+            }
+            None => details(store, &next).await,
+        },
         Enqueued::Known(other) => Err(ControlError::InvalidStatus(format!(
             "{} has task {} already, which is {}",
             other.item,

@@ -9,7 +9,7 @@ use url::Url;
 
 use super::schema::Config;
 use super::secret::Secret;
-use super::sources::Sources;
+use super::sources::{Sources, read_once};
 
 /// Passwords that servers, images and examples come with, besides one that equals its user's name.
 const KNOWN: [&str; 6] = ["", "admin", "changeme", "guest", "password", "secret"];
@@ -75,7 +75,7 @@ fn is_open(file: &Path) -> bool {
 }
 
 fn holds_any(file: &Path, secrets: &[Secret]) -> bool {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let text = read_once(file).unwrap_or_default();
     secrets.iter().any(|secret| text.contains(secret.expose()))
 }
 

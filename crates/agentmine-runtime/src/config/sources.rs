@@ -2,9 +2,10 @@
 //! tests pass their own.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value as Json;
 
@@ -146,7 +147,7 @@ impl Sources {
     pub(super) fn file_text(&self) -> Option<String> {
         match &self.file {
             File::Text(_, text) => Some(text.clone()),
-            File::Path(_) | File::Search(_) => std::fs::read_to_string(self.used_file()?).ok(),
+            File::Path(_) | File::Search(_) => read_once(&self.used_file()?).ok(),
         }
     }
 
@@ -306,10 +307,27 @@ fn read_file(path: &Path, faults: &mut Vec<SettingFault>) -> Option<String> {
         }
         Err(error) => return fail(error.to_string(), "check its permissions"),
     }
-    match std::fs::read_to_string(path) {
+    match read_once(path) {
         Ok(text) => Some(text),
         Err(error) => fail(error.to_string(), "check that it is readable and UTF-8"),
     }
+}
+
+/// What is in a file. A pipe has it once (`--config <(sops -d config.yaml)`), so that is kept for the other times.
+pub(super) fn read_once(path: &Path) -> std::io::Result<String> {
+    static PIPES: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+    if !std::fs::metadata(path)?.file_type().is_fifo() {
+        return std::fs::read_to_string(path);
+    }
+    let mut pipes = PIPES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(text) = pipes.get(path) {
+        return Ok(text.clone());
+    }
+    let mut text = String::new();
+    let pipe = std::fs::File::open(path)?;
+    pipe.take(LARGEST_FILE).read_to_string(&mut text)?;
+    pipes.insert(path.to_owned(), text.clone());
+    Ok(text)
 }
 
 /// A string from the environment or a flag, parsed as the type of its key. What cannot be parsed stays a

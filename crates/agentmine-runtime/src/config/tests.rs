@@ -861,6 +861,21 @@ fn the_usual_places_are_searched_in_order() {
 }
 
 #[test]
+fn a_pipe_is_read_once_for_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    let sources = || Sources::from_process(Some(pipe.clone())).with_env(NOTHING);
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::fs::write(&pipe, "model: {name: piped}").unwrap());
+        assert_eq!(load(&sources()).unwrap().model.name, "piped");
+    });
+    assert!(sources().file_text().unwrap().contains("piped"));
+    assert_eq!(load(&sources()).unwrap().model.name, "piped");
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_not_passed_over() {
     let home = tempfile::tempdir().unwrap();
     let [first, second] = ["xdg", ".config"].map(|folder| {

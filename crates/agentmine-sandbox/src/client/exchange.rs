@@ -8,16 +8,18 @@ use agentmine_guest::mux::MuxStream;
 use agentmine_guest::protocol::{GuestRequest, encode_json};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _, ReadHalf};
 
+use super::frozen::Frozen;
 use crate::error::SandboxError;
 use crate::tunnel::Tunnel;
 
 /// Sends a request with its payload, hands the stream to `answer`, and gives up after `limit` for the
-/// whole exchange: a guest that answers byte by byte gains no time.
+/// whole exchange, besides the time in which the sandbox is frozen: a guest that answers byte by byte gains no time.
 ///
 /// Payload and answer are transferred at the same time: a guest may answer before it has read
 /// everything.
 pub(super) async fn ask<T, F, A>(
     tunnel: &Tunnel,
+    frozen: &Frozen,
     request: &GuestRequest,
     payload: Vec<Vec<u8>>,
     limit: Duration,
@@ -46,8 +48,8 @@ where
             .map_err(|err| tunnel.error(&err))?
             .map_err(SandboxError::Failed)
     };
-    let answered = tokio::time::timeout(limit, exchange).await;
-    answered.unwrap_or_else(|_| Err(no_answer(limit)))
+    let answered = frozen.within(limit, exchange).await;
+    answered.unwrap_or_else(|| Err(no_answer(limit)))
 }
 
 pub(super) fn no_answer(limit: Duration) -> SandboxError {

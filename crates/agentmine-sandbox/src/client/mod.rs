@@ -2,6 +2,7 @@
 
 mod answer;
 mod exchange;
+mod frozen;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 use self::answer::{bytes_answer, reply, run_answer, snapshot_answer};
 use self::exchange::{ask, no_answer};
+pub(crate) use self::frozen::Frozen;
 use self::usage::Observed;
 pub(crate) use self::usage::register as register_use;
 use crate::error::SandboxError;
@@ -62,6 +64,7 @@ pub(crate) struct Running<C> {
     pub(crate) control: C,
     pub(crate) tunnel: Tunnel,
     pub(crate) volume: OwnVolume,
+    pub(crate) frozen: Frozen,
     /// What it uses is in the metrics as long as this lives.
     pub(crate) _observed: Option<Observed>,
 }
@@ -74,6 +77,7 @@ impl<C: Control> Running<C> {
             control,
             tunnel,
             volume,
+            frozen: Frozen::default(),
         }
     }
 
@@ -85,7 +89,7 @@ impl<C: Control> Running<C> {
         limit: Duration,
     ) -> Result<T, SandboxError> {
         let answer = |mut reader| async move { reply(&mut reader).await };
-        ask(&self.tunnel, request, payload, limit, answer).await
+        ask(&self.tunnel, &self.frozen, request, payload, limit, answer).await
     }
 
     async fn run_for(
@@ -116,9 +120,14 @@ impl<C: Control> Running<C> {
             purpose,
         };
         let limit = timeout.saturating_add(MARGIN);
-        ask(&self.tunnel, &request, vec![stdin], limit, |reader| {
-            run_answer(reader, max_output)
-        })
+        ask(
+            &self.tunnel,
+            &self.frozen,
+            &request,
+            vec![stdin],
+            limit,
+            |reader| run_answer(reader, max_output),
+        )
         .await
     }
 
@@ -206,9 +215,14 @@ impl<C: Control> Sandbox for Running<C> {
 
     async fn stdio_stderr(&self, id: u64) -> Result<String, SandboxError> {
         let request = GuestRequest::StdioStderr { id };
-        let bytes = ask(&self.tunnel, &request, Vec::new(), SHORT, |reader| {
-            bytes_answer(reader, STDERR_RING)
-        });
+        let bytes = ask(
+            &self.tunnel,
+            &self.frozen,
+            &request,
+            Vec::new(),
+            SHORT,
+            |reader| bytes_answer(reader, STDERR_RING),
+        );
         let bytes = bytes.await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -235,9 +249,14 @@ impl<C: Control> Sandbox for Running<C> {
             path: path.to_owned(),
             max: max as u64,
         };
-        ask(&self.tunnel, &request, Vec::new(), SHORT, |reader| {
-            bytes_answer(reader, max)
-        })
+        ask(
+            &self.tunnel,
+            &self.frozen,
+            &request,
+            Vec::new(),
+            SHORT,
+            |reader| bytes_answer(reader, max),
+        )
         .await
     }
 
@@ -250,9 +269,14 @@ impl<C: Control> Sandbox for Running<C> {
             since: since.map(str::to_owned),
             max_bundle: max_bundle as u64,
         };
-        ask(&self.tunnel, &request, Vec::new(), LONG, |reader| {
-            snapshot_answer(reader, max_bundle)
-        })
+        ask(
+            &self.tunnel,
+            &self.frozen,
+            &request,
+            Vec::new(),
+            LONG,
+            |reader| snapshot_answer(reader, max_bundle),
+        )
         .await
     }
 
@@ -278,11 +302,15 @@ impl<C: Control> Sandbox for Running<C> {
     }
 
     async fn pause(&self) -> Result<(), SandboxError> {
-        self.control.pause().await
+        self.control.pause().await?;
+        self.frozen.begins();
+        Ok(())
     }
 
     async fn unpause(&self) -> Result<(), SandboxError> {
-        self.control.unpause().await
+        self.control.unpause().await?;
+        self.frozen.ends();
+        Ok(())
     }
 
     async fn remove(&self) -> Result<(), SandboxError> {

@@ -52,6 +52,7 @@ pub(crate) async fn sandbox() -> (Running<Nothing>, DuplexStream) {
         control,
         tunnel,
         volume: OwnVolume::default(),
+        frozen: Frozen::default(),
         _observed: None,
     };
     (running, guest)

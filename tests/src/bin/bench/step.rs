@@ -29,7 +29,7 @@ use crate::fleet::{Fleet, executor, sandbox, work};
 use crate::machine;
 use crate::steps::store_alone;
 use crate::table::{Samples, Table, quiet_ratio};
-use crate::tree::{container_time, pids_of, sandboxes_time, time_of};
+use crate::tree::{container_of, container_time, pids_of, sandboxes_time, time_of};
 
 /// Rounds of the cycle before measuring. The first call makes the bulk.
 const WARM_UP: usize = 5;
@@ -428,22 +428,22 @@ impl Cycle {
     async fn count(&self) -> anyhow::Result<[Counter; 2]> {
         let own = std::process::id().cast_signed();
         let inside = match self.backend {
-            Backend::Docker => pids_of(&self.container()).await?,
+            Backend::Docker => pids_of(&self.container().await?).await?,
             Backend::Local => descendants(own).into_iter().map(Process::pid).collect(),
         };
         let sandbox = Counter::attach(&inside).await?;
         Ok([Counter::attach(&[own]).await?, sandbox])
     }
 
-    fn container(&self) -> String {
-        format!("coding-agent-exec-{}", self.task.0)
+    async fn container(&self) -> anyhow::Result<String> {
+        container_of(&format!("coding-agent-exec-{}", self.task.0)).await
     }
 
     async fn read_cpu(&self) -> anyhow::Result<Cpu> {
         let own = Process::of(std::process::id().cast_signed());
         let worker = own.map_or(Duration::ZERO, |own| time_of(own.pid(), false));
         let sandbox = match self.backend {
-            Backend::Docker => container_time(&self.container()).await?,
+            Backend::Docker => container_time(&self.container().await?).await?,
             Backend::Local => sandboxes_time(),
         };
         Ok(Cpu { worker, sandbox })

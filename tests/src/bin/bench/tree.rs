@@ -68,6 +68,24 @@ pub(crate) async fn containers() -> anyhow::Result<BTreeSet<String>> {
     Ok(found.into_iter().filter_map(|one| one.id).collect())
 }
 
+/// The id of the running container of a sandbox. One that was started before its task has the task's epoch after its name.
+pub(crate) async fn container_of(sandbox: &str) -> anyhow::Result<String> {
+    let filters = HashMap::from([("name", vec![sandbox])]);
+    let options = ListContainersOptionsBuilder::new()
+        .filters(&filters)
+        .build();
+    let engine = Docker::connect_with_defaults()?;
+    let found = engine.list_containers(Some(options)).await?;
+    let is_it = |name: &String| {
+        let rest = name.trim_start_matches('/').strip_prefix(sandbox);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let mut found = found.into_iter();
+    let one = found.find(|one| one.names.iter().flatten().any(is_it));
+    one.and_then(|one| one.id)
+        .with_context(|| format!("no container of {sandbox} runs"))
+}
+
 /// The processes of a container, if its engine is on this machine.
 pub(crate) async fn pids_of(container: &str) -> anyhow::Result<Vec<i32>> {
     let options = TopOptionsBuilder::new().ps_args("-eo pid").build();
@@ -96,12 +114,12 @@ pub(crate) fn time_of(pid: i32, with_children: bool) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// The CPU time of this process's children: those of a jail, and those that they have waited for.
+/// The CPU time of this process's children, also of those that have ended: a jail, and what it has waited for. It never decreases.
 pub(crate) fn sandboxes_time() -> Duration {
-    descendants(std::process::id().cast_signed())
-        .into_iter()
-        .map(|process| time_of(process.pid(), true))
-        .sum()
+    let own = std::process::id().cast_signed();
+    let running = descendants(own).into_iter();
+    let running: Duration = running.map(|process| time_of(process.pid(), true)).sum();
+    running + time_of(own, true).saturating_sub(time_of(own, false))
 }
 
 /// The CPU time of a container.
