@@ -21,7 +21,7 @@ pub async fn run(deps: Arc<ConsumerDeps>, mode: ConsumerMode, stop: Shutdown) ->
     hide_operator_secrets(&deps.config);
     let (deps, warm) = warm::start(deps, mode, &stop);
     let presence = Arc::new(Presence::announce(&deps.config));
-    // Before the first claim: a program that runs once ends where there is none.
+    // Before the first claim: where there is nothing to claim, a program that works once ends at once.
     sweep::end_leases_of_the_dead(&deps, &presence).await;
     let sweep = sweep::start(&deps, &presence);
     let mut slots = tokio::task::JoinSet::new();

@@ -188,8 +188,8 @@ async fn conduct(
     Some(outcome)
 }
 
-/// Waits until the sandbox has run for `limit`. While it is frozen, nothing runs in it, the clock of this process neither: a turn that
-/// takes much longer than it should was interrupted by that.
+/// Waits until the sandbox has run for `limit`. In a frozen one this process is frozen, too: a turn that takes much longer than it
+/// should was interrupted by that.
 async fn running_for(limit: Duration) {
     let mut left = limit;
     while !left.is_zero() {

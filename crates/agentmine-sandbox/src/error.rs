@@ -6,6 +6,18 @@ use agentmine_domain::Blame;
 use agentmine_runtime::failpoint::OutcomeUnknown;
 use agentmine_runtime::shortage::is_shortage;
 
+/// What programs say, in lower case, about what the machine may have again in a moment.
+pub(crate) const SHORTAGES: [&str; 7] = [
+    "no space left on device",
+    "disk quota exceeded",
+    "cannot allocate memory",
+    "resource temporarily unavailable",
+    "too many open files",
+    // While systemd or its message bus is restarted.
+    "message bus",
+    "connection timed out",
+];
+
 /// Why a sandbox did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {

@@ -82,7 +82,7 @@ impl Volumes {
         Ok(volumes)
     }
 
-    /// Who enforces the limit, for people.
+    /// Some that are never made.
     #[cfg(test)]
     pub(crate) fn played() -> Self {
         Self {
@@ -92,6 +92,7 @@ impl Volumes {
         }
     }
 
+    /// Who enforces the limit, for people.
     pub(crate) fn describe(&self) -> String {
         let no_room = self.room().err();
         let no_room = no_room.map(|why| format!("; at present it has none: {why}"));

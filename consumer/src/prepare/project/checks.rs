@@ -148,7 +148,7 @@ fn of_build_tools(layout: &Layout, folder: &str) -> impl Iterator<Item = String>
     checks.into_iter().flatten()
 }
 
-/// Both, where there are both: either may only run a linter, or only run the other one, which make does not repeat.
+/// Both, where there are both: `check` may run only a linter. If it runs `test`, make does not repeat that.
 fn make_targets(layout: &Layout, folder: &str) -> Option<String> {
     let text = layout.text(folder, "Makefile")?;
     let has = |target: &&str| text.lines().any(|l| l.starts_with(&format!("{target}:")));

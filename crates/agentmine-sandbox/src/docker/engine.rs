@@ -16,7 +16,7 @@ use super::causes::chain;
 use super::ssh::SshRoute;
 use super::tls::TlsRoute;
 use super::transport::{self, Route};
-use crate::error::SandboxError;
+use crate::error::{SHORTAGES, SandboxError};
 
 const DEFAULT_HOST: &str = "unix:///var/run/docker.sock";
 const STOP_GRACE_SECONDS: i32 = 10;
@@ -200,29 +200,24 @@ impl Engine {
     /// Whether a container whose tunnel has ended was not ended by what runs in it: it runs, was removed, or was stopped as an engine
     /// does that is restarted. False if the engine does not answer.
     pub(super) async fn ended_from_outside(&self, id: &str) -> bool {
-        let inspected = self
-            .try_call(|docker| async move {
-                docker
-                    .inspect_container(id, None::<InspectContainerOptions>)
-                    .await
-            })
-            .await;
-        match inspected {
-            Ok(container) => is_from_outside(&container.state.unwrap_or_default()),
+        match self.state(id).await {
+            Ok(state) => is_from_outside(&state),
             Err(err) => is_missing(&err),
         }
     }
 
+    async fn state(&self, id: &str) -> Result<ContainerState, Error> {
+        let inspected = self.try_call(|docker| async move {
+            docker
+                .inspect_container(id, None::<InspectContainerOptions>)
+                .await
+        });
+        Ok(inspected.await?.state.unwrap_or_default())
+    }
+
     async fn remove_once(&self, id: &str) -> Result<(), Error> {
-        let inspected = self
-            .try_call(|docker| async move {
-                docker
-                    .inspect_container(id, None::<InspectContainerOptions>)
-                    .await
-            })
-            .await;
-        let state = match inspected {
-            Ok(container) => container.state.unwrap_or_default(),
+        let state = match self.state(id).await {
+            Ok(state) => state,
             Err(err) if is_missing(&err) => return Ok(()),
             Err(err) => return Err(err),
         };
@@ -298,14 +293,7 @@ fn is_from_outside(state: &ContainerState) -> bool {
 /// configuration asks for and the machine does not have: that is known by its text.
 fn is_temporary(status: u16, message: &str) -> bool {
     let shortages = [
-        "no space left on device",
-        "disk quota exceeded",
-        "cannot allocate memory",
-        "resource temporarily unavailable",
-        "too many open files",
         // runc, while systemd is restarted or the machine is short of memory.
-        "message bus",
-        "connection timed out",
         "connection reset",
         "transport endpoint",
         "oom-killed",
@@ -331,7 +319,8 @@ fn is_temporary(status: u16, message: &str) -> bool {
     ];
     let message = message.to_lowercase();
     let names = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
-    status == 503 || (status >= 500 && (names(&shortages) || !names(&refusals)))
+    let is_short = names(&SHORTAGES) || names(&shortages);
+    status == 503 || (status >= 500 && (is_short || !names(&refusals)))
 }
 
 fn is_not_frozen_yet(err: &Error) -> bool {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use rustix::net::sockopt;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
@@ -20,6 +21,8 @@ use crate::error::SandboxError;
 
 /// How long the other end may not answer what was sent, in milliseconds.
 const SILENT_MILLIS: u32 = 60_000;
+/// How often a silent connection is probed.
+const PROBE_EVERY: Duration = Duration::from_secs(15);
 /// The port of an engine with TLS.
 const PORT: u16 = 2376;
 
@@ -31,6 +34,15 @@ pub(super) struct TlsRoute {
     name: ServerName<'static>,
     config: Mutex<(Stamps, Arc<ClientConfig>)>,
     files: TlsFiles,
+}
+
+/// Ends a connection whose other end has vanished without a word within a minute, as ssh does.
+fn notice_silence(tcp: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_user_timeout(tcp, SILENT_MILLIS)?;
+    sockopt::set_socket_keepalive(tcp, true)?;
+    sockopt::set_tcp_keepidle(tcp, PROBE_EVERY)?;
+    sockopt::set_tcp_keepintvl(tcp, PROBE_EVERY)?;
+    Ok(())
 }
 
 /// When each of the files was changed.
@@ -74,14 +86,7 @@ impl TlsRoute {
     pub(super) async fn open(&self) -> io::Result<TlsStream<TcpStream>> {
         let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
         tcp.set_nodelay(true)?;
-        // A peer that vanishes without a word is noticed within a minute, as over ssh.
-        let socket = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MILLIS);
-        let socket = socket.and_then(|()| rustix::net::sockopt::set_socket_keepalive(&tcp, true));
-        socket
-            .and_then(|()| rustix::net::sockopt::set_tcp_keepidle(&tcp, Duration::from_secs(15)))
-            .and_then(|()| {
-                rustix::net::sockopt::set_tcp_keepintvl(&tcp, Duration::from_secs(15))
-            })?;
+        notice_silence(&tcp)?;
         TlsConnector::from(self.config())
             .connect(self.name.clone(), tcp)
             .await

@@ -20,7 +20,7 @@ pub(super) async fn find(engine: &Engine, info: &SystemInfo, size: u64) -> Resul
     let is_other = |option: &&String| kinds.iter().any(|kind| option.contains(kind));
     if let Some(of) = options.into_iter().find(is_other) {
         return Err(format!(
-            "root of the engine's containers is another user ({of})"
+            "the engine's containers have other users than this machine ({of})"
         ));
     }
     let root = info.docker_root_dir.as_deref().unwrap_or_default();

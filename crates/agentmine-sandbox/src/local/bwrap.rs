@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::limits::Held;
 use super::setup::JailSetup;
 use crate::assets::{FOLDER, GUEST};
-use crate::error::SandboxError;
+use crate::error::{SHORTAGES, SandboxError};
 use crate::name::HOSTNAME;
 
 const PROBE_LIMIT: Duration = Duration::from_secs(10);
@@ -68,22 +68,12 @@ fn lacks_options(why: &str) -> bool {
 
 /// Whether this error of a program is about what the machine may have again in a moment. `settings` is [`SETTINGS`].
 pub(super) fn is_shortage(said: &str, settings: &Path) -> bool {
-    const SHORT: [&str; 9] = [
-        "no space left on device",
-        "(enospc)",
-        "disk quota exceeded",
-        "resource temporarily unavailable",
-        "cannot allocate memory",
-        "too many open files",
-        // `systemd-run`, while systemd or its message bus is restarted.
-        "failed to connect to bus",
-        "message bus",
-        "connection timed out",
-    ];
+    // In the words of bubblewrap and of `systemd-run`.
+    let own = ["(enospc)", "failed to connect to bus"];
     let said = said.to_lowercase();
     // The same error, where no namespace is ever allowed.
     let is_forbidden = said.contains("namespace") && is_set(settings, NAMESPACES, "0");
-    !is_forbidden && SHORT.iter().any(|it| said.contains(it))
+    !is_forbidden && SHORTAGES.iter().chain(&own).any(|it| said.contains(it))
 }
 
 /// How many namespaces of users there may be, below [`SETTINGS`].
@@ -119,7 +109,7 @@ async fn probe_as(setup: &JailSetup, release: Release) -> Result<(), ProbeError>
     let of_machine = |what: &str, error: &io::Error| {
         let why = format!("{what}: {error}");
         match SandboxError::of_machine(&what, error) {
-            // bubblewrap itself.
+            // bubblewrap is not installed.
             _ if error.kind() == io::ErrorKind::NotFound => ProbeError::Cannot(why),
             SandboxError::Unavailable(_) => ProbeError::NotNow(why),
             _ => ProbeError::Cannot(why),

@@ -183,7 +183,7 @@ impl LocalBackend {
                     why: String::new(),
                 }),
                 Err(ProbeError::NotNow(why)) => Err(SandboxError::Unavailable(format!(
-                    "whether bubblewrap works on this machine is not known: {why}"
+                    "cannot tell whether bubblewrap works on this machine: {why}"
                 ))),
                 Err(ProbeError::Cannot(why)) if inner.require_namespaces => {
                     Err(SandboxError::Refused(format!(
@@ -272,11 +272,11 @@ impl LocalBackend {
         let instance = state::instance_of(&folder);
         let limits = &self.0.setup.limits;
         let mut cgroups = self.cgroups().await.clone();
-        let mut is_without = false;
+        let mut lost_cgroups = false;
         match cgroups.make(&instance, limits) {
             Ok(groups) => record.groups = groups,
             Err(why) => {
-                is_without = true;
+                lost_cgroups = true;
                 cgroups = Cgroups::None(why);
             }
         }
@@ -284,7 +284,7 @@ impl LocalBackend {
             let _ = state::remove(&folder).await;
             return Err(match error {
                 // They could be made when the worker began.
-                SandboxError::Refused(why) if is_without => SandboxError::Unavailable(why),
+                SandboxError::Refused(why) if lost_cgroups => SandboxError::Unavailable(why),
                 error => error,
             });
         }

@@ -118,7 +118,7 @@ pub(super) fn mcp_file(config: &Config) -> Vec<Finding> {
         .config_file
         .as_ref()
         .map(|file| file.display().to_string());
-    let file = file.unwrap_or_else(|| "mcp.config_file".into());
+    let file = file.unwrap_or_else(|| "the file of the home folder".into());
     vec![match (loaded.files.is_empty(), loaded.servers.len()) {
         (true, _) => Finding::good(format!("none ({file} does not exist)")),
         (false, 1) => Finding::good(format!(
